@@ -17,6 +17,7 @@ from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.lldp.dissection import Dissector
 from hyperscout_agent.probes.nvlink import NvlinkProbe
+from hyperscout_cli.loadtest.child import cpu_s, rss_mib
 from hyperscout_sim.fabric.nvlink import hgx_host
 from hyperscout_sim.fabric.shapes import fat_tree
 from hyperscout_sim.readings.sweep_text import sweep_text
@@ -28,8 +29,6 @@ from support.real import lack_of
 REST_S = 30.0
 LOOKS = 50
 ADAPTERS = 8
-MIB = 2**20
-TICKS_S = os.sysconf("SC_CLK_TCK")
 CODE = (
     "import asyncio, sys; from hyperscout_agent.settings.settings import load_settings;"
     "from hyperscout_agent.main import run; sys.exit(asyncio.run(run(load_settings())))"
@@ -40,24 +39,10 @@ FRAME = bytes.fromhex(
 )
 
 
-def status(pid: int, name: str) -> int:
-    """VmRSS or VmHWM in bytes."""
-    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(text.split(f"{name}:")[1].split()[0]) * 1024
-
-
 def family(pid: int) -> list[int]:
     """The process and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     return [pid, *map(int, children)]
-
-
-def cpu_s(pids: list[int]) -> float:
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICKS_S
 
 
 def adapters(root: Path) -> None:
@@ -82,22 +67,22 @@ def adapters(root: Path) -> None:
             file.write_text(text + "\n")
 
 
-def floor_bytes() -> int:
+def floor_mib() -> float:
     """Python with gRPC and protobuf, doing nothing."""
     with subprocess.Popen(
         [sys.executable, "-c", FLOOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        return status(process.pid, "VmRSS")
+        return rss_mib(process.pid)
 
 
-async def dissector_bytes() -> int:
+async def dissector_mib() -> float:
     dissector = Dissector()
     idle = asyncio.create_task(dissector.end_when_idle())
     await dissector.dissect(FRAME)
     assert dissector.pid is not None
-    size = status(dissector.pid, "VmRSS")
+    size = rss_mib(dissector.pid)
     idle.cancel()
     await asyncio.gather(idle, return_exceptions=True)
     return size
@@ -157,17 +142,17 @@ async def measure(folder: Path) -> None:
         await collector.until(lambda: len(collector.evidence) >= ADAPTERS)
         await asyncio.sleep(5.0)  # the listener starts, the first looks are over
         pids = family(process.pid)
-        before_s = cpu_s(pids)
+        before_s = sum(map(cpu_s, pids))
         await asyncio.sleep(REST_S)
-        used = (cpu_s(pids) - before_s) / REST_S
-        memory = sum(status(pid, "VmRSS") for pid in pids)
-        floor = floor_bytes()
-        peer = f"idle Python with gRPC, {floor / MIB:.0f} MiB"
+        used = (sum(map(cpu_s, pids)) - before_s) / REST_S
+        memory = sum(map(rss_mib, pids))
+        floor = floor_mib()
+        peer = f"idle Python with gRPC, {floor:.0f} MiB"
         row(f"agent at rest, processor ({len(pids)} processes)", f"{used:.2%}", "one core", "-", "1 %")
-        row("agent at rest, memory", f"{memory / MIB:.0f} MiB", peer, f"{memory / floor:.1f} x", "96 MiB")
-        extra = await dissector_bytes()
+        row("agent at rest, memory", f"{memory:.0f} MiB", peer, f"{memory / floor:.1f} x", "96 MiB")
+        extra = await dissector_mib()
         total = memory + extra
-        row("while LLDP frames change", f"{total / MIB:.0f} MiB", peer, f"{total / floor:.1f} x", "-")
+        row("while LLDP frames change", f"{total:.0f} MiB", peer, f"{total / floor:.1f} x", "-")
         lease = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
         await collector.send(StreamFindingsResponse(lease=lease))
         key = ("node", "ibnetdiscover", "mlx5_0/1")
@@ -175,13 +160,14 @@ async def measure(folder: Path) -> None:
         finding = collector.evidence[key]
         if finding.outcome != Outcome.OUTCOME_DATA or finding.sweep.partial:
             raise SystemExit(f"the sweep went wrong: {finding.reason}")
-        peak = status(process.pid, "VmHWM")
-        size = f"its text, {len(text) / MIB:.0f} MiB"
+        peak = rss_mib(process.pid, "VmHWM")
+        text_mib = len(text) / 2**20
+        size = f"its text, {text_mib:.0f} MiB"
         row(
             "agent's peak in a sweep of 65,536 hosts",
-            f"{peak / MIB:.0f} MiB",
+            f"{peak:.0f} MiB",
             size,
-            f"{peak / len(text):.1f} x",
+            f"{peak / text_mib:.1f} x",
             "-",
         )
         row("that sweep, read and compressed", f"{finding.sweep.duration_s:.2f} s", "-", "-", "-")

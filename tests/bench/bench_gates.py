@@ -25,6 +25,7 @@ import numpy as np
 from bench.gates.driver import decide, open_gates
 from bench.gates.pods import clear, gated, grouped, node, post, seen
 from bench.quality.cluster import Shape
+from hyperscout_cli.loadtest import child
 from hyperscout_kubernetes.client import Kube, connect
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.fabric import SimFabric
@@ -122,11 +123,7 @@ def cpu_s(cluster: Cluster, collector: int | None) -> dict[str, float]:
     pids = {program.name: program.pid for program in cluster.plane.programs} | {"client": os.getpid()}
     if collector is not None:
         pids["collector"] = collector
-    found = {}
-    for name, pid in pids.items():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return found
+    return {name: child.cpu_s(pid) for name, pid in pids.items()}
 
 
 def cpu_ms_of(

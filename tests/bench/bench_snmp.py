@@ -17,6 +17,7 @@ from pathlib import Path
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.probes.snmp import SnmpProbe
 from hyperscout_agent.settings.fabric_settings import SnmpSettings
+from hyperscout_cli.loadtest.child import rss_mib
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.lldp import management_address
 from hyperscout_sim.readings.snmp import recordings
@@ -35,11 +36,6 @@ RETRIES = 2
 RESPONDER = Path(__file__).resolve().parents[1] / "support" / "snmp_responder.py"
 NAMESPACE = 'ip link set lo up && ip route add local 10.0.0.0/8 dev lo && exec "$@"'
 MIB = 2**20
-
-
-def status_bytes(name: str) -> int:
-    """VmRSS or VmHWM of this process."""
-    return int(Path("/proc/self/status").read_text(encoding="ascii").split(f"{name}:")[1].split()[0]) * 1024
 
 
 def write_switches(folder: Path) -> list[list[str]]:
@@ -68,7 +64,7 @@ async def ask(settings: dict[str, object], switches: int) -> dict[str, float]:
     """One crawl, as an agent that has just started makes it."""
     parsed = SnmpSettings.model_validate(settings)
     probe = SnmpProbe(parsed, trigger=lambda: None, retries=RETRIES)
-    before, started_s, started_cpu_s = status_bytes("VmRSS"), time.monotonic(), time.process_time()
+    before, started_s, started_cpu_s = rss_mib(os.getpid()), time.monotonic(), time.process_time()
     look = await probe.observe()
     took_s, cpu_s = time.monotonic() - started_s, time.process_time() - started_cpu_s
     well = [sample for sample in look.samples.values() if sample.outcome == Outcome.OUTCOME_DATA]
@@ -79,7 +75,7 @@ async def ask(settings: dict[str, object], switches: int) -> dict[str, float]:
         "took_s": took_s,
         "cpu_s": cpu_s,
         "before": before,
-        "peak": status_bytes("VmHWM"),
+        "peak": rss_mib(os.getpid(), "VmHWM"),
         "rows": probe.client_stats.rows,
         "requests": probe.client_stats.requests,
         "silence_s": parsed.request_timeout_s * (RETRIES + 1),
@@ -147,7 +143,7 @@ def main() -> None:
         size = f"{well['rows']:,.0f} rows, {well['requests']:,.0f} requests"
         row(what, f"{well['took_s']:.1f} s", size, "-", "60 s")
         row("its processor time in the agent", f"{well['cpu_s']:.1f} s", "-", "-", "-")
-        more, peak = ((well["peak"] - less) / MIB for less in (well["before"], 0))
+        more, peak = (well["peak"] - less for less in (well["before"], 0))
         row(
             "its memory beside the agent's own",
             f"{more:.0f} MiB",

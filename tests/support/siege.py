@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_cli.loadtest.child import rss_mib
 
 from support.collector_process import CollectorProcess, channel_to, collector_process
 from support.collectors import QUICK_FLAGS, playing
@@ -60,11 +61,6 @@ class HealthWatch(threading.Thread):
         self.join()
 
 
-def peak_mib(pid: int) -> int:
-    """Largest resident memory so far (proc(5), VmHWM)."""
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
-
-
 class Siege:
     """The attacked collector: its addresses, its process and its watch."""
 
@@ -107,9 +103,9 @@ async def besieged(folder: Path, *flags: str) -> AsyncIterator[Siege]:
             assert all(agent.uplink.stats.connected for agent in player.agents.values())
         finally:
             siege.watch.stop()
-        peak = peak_mib(process.pid)
+        peak = rss_mib(process.pid, "VmHWM")
         watch = siege.watch
-        print(f"{peak} MiB, {watch.answers} requests for /healthz, the slowest {watch.slowest_s:.2f} s")
+        print(f"{peak:.0f} MiB, {watch.answers} requests for /healthz, the slowest {watch.slowest_s:.2f} s")
         assert watch.failures == []
         assert peak < USED_MIB
 

@@ -15,6 +15,7 @@ import grpc
 import pytest
 from hyperscout.v1.discovery_pb2 import FindingBatch, Heartbeat, Hello, StreamFindingsRequest
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from hyperscout_cli.loadtest.child import rss_mib
 from hyperscout_collector.evidence.limits import Limits
 from hyperscout_collector.ingest.refusals import MAX_LINES
 from hyperscout_collector.ingest.service import MAX_OTHER_CONNECTIONS
@@ -23,7 +24,7 @@ from support.collector_process import channel_to, collector_process
 from support.findings import adapter, lldp, sweep
 from support.hostile import hostile
 from support.identities import Family
-from support.siege import LIMIT_MIB, USED_MIB, besieged, free_address, peak_mib
+from support.siege import LIMIT_MIB, USED_MIB, besieged, free_address
 from support.waiting import TIMEOUT_S
 
 EMPTY_RESULT = b"\x2a\x00"  # an element of `LatencyPort.results` without content
@@ -161,7 +162,7 @@ async def test_handshakes_that_do_not_end_take_little_memory(tmp_path: Path) -> 
         with silent(rest, 1000) as connections:
             assert b" 200 " in await status_line(rest, context)
             await closed(connections)
-        assert peak_mib(process.pid) < USED_MIB / 2
+        assert rss_mib(process.pid, "VmHWM") < USED_MIB / 2
 
 
 async def status_line(address: str, context: ssl.SSLContext | None = None) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 from kube.api import ApiError
 from kube.control_plane import Options
 from support.kubernetes import Cluster
+from support.nccl_stubs import alive
 from support.real import ROOT, require_real
 from support.waiting import until_seen
 
@@ -185,14 +186,7 @@ def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
         pids = [int(pid) for pid in process.stdout.readline().split()]
         assert len(pids) == 2
         process.send_signal(signal.SIGKILL)
-    until_seen(lambda: not any(map(_runs, pids)), "the end of both")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    until_seen(lambda: not any(map(alive, pids)), "the end of both")
 
 
 def test_a_pod_is_placed_by_the_real_scheduler_and_run_by_kwok(own_kube: Callable[..., Cluster]) -> None:
