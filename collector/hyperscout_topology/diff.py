@@ -4,9 +4,11 @@ Delta messages (`proto`), steps on disk (`frames`), events (`events`) and the li
 derived from it. `proto.apply` is the inverse.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from operator import ne
 from typing import Generic, TypeVar
 
 from hyperscout_topology.link_changes import link_changes
@@ -57,9 +59,8 @@ class Diff:
     @cached_property
     def adapters(self) -> Changes[Adapter]:
         """Sorted. A changed adapter is removed and added."""
-        if self.old.adapters is self.new.adapters:
-            return Changes()
-        before, after = set(self.old.adapters), set(self.new.adapters)
+        start, end = _alike(self.old.adapters, self.new.adapters)
+        before, after = (set(x[start : len(x) - end]) for x in (self.old.adapters, self.new.adapters))
         return Changes(tuple(sorted(after - before)), tuple(sorted(before - after)))
 
     @cached_property
@@ -70,6 +71,16 @@ class Diff:
         """
         added, removed = link_changes(self.old.links, self.new.links)
         return Changes(tuple(added), tuple(removed))
+
+
+def _alike(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
+    """How many objects are equal at the start and at the end: of successive generations nearly all."""
+    most = min(len(old), len(new))
+    if old is new:
+        return most, 0
+    start = next((i for i, differ in enumerate(map(ne, old, new)) if differ), most)
+    backwards = islice(map(ne, reversed(old), reversed(new)), most - start)
+    return start, next((i for i, differ in enumerate(backwards) if differ), most - start)
 
 
 def _changes(old: Iterable[T], new: Iterable[T], key: Callable[[T], object]) -> Changes[T]:

@@ -50,9 +50,10 @@ def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], 
     before, after = table_of(old), table_of(new)
     had, has = _rows(before), _rows(after)
     start, end = _alike(had, has)
-    had, has = had[start : len(had) - end], has[start : len(has) - end]
-    gone = np.flatnonzero(~np.isin(had, has)) + start
-    come = np.flatnonzero(~np.isin(has, had)) + start
+    gone, come = (
+        start + np.flatnonzero(_only_in(one[start : len(one) - end], other[start : len(other) - end]))
+        for one, other in ((had, has), (has, had))
+    )
     return [after[i] for i in come.tolist()], [before[i] for i in gone.tolist()]
 
 
@@ -64,6 +65,13 @@ def _alike(one: _Hashes, other: _Hashes) -> tuple[int, int]:
     n -= start
     differ = np.flatnonzero(one[len(one) - n :] != other[len(other) - n :])
     return start, n - 1 - int(differ[-1]) if len(differ) else n
+
+
+def _only_in(one: _Hashes, other: _Hashes) -> npt.NDArray[np.bool_]:
+    """Which rows of `one` are not in `other`. Usually few are: then two sorts and one search find them."""
+    ordered = np.sort(one)
+    few = ordered[~contains(np.sort(other), ordered)]
+    return contains(few, one)
 
 
 def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:

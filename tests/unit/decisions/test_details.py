@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.decisions.publication.details import same_details, with_waiting
+from hyperscout_collector.decisions.publication.details import same_details, sharing, with_waiting
 from hyperscout_topology.json_reader import from_json
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import (
@@ -60,6 +60,17 @@ def test_same() -> None:
     assert same_details(BASE, replace(BASE, links=tuple(LINKS), adapters=list(BASE.adapters)))
     assert same_details(BASE, replace(BASE, links=other_order(BASE.links)))
     assert same_details(BASE, from_json(to_json(BASE)))
+
+
+PARTS = ("switches", "adapters", "links")
+
+
+@pytest.mark.parametrize(("name", "change"), DIFFERENT, ids=[x[0] for x in DIFFERENT])
+def test_what_is_the_same_is_shared_and_nothing_else(name: str, change: dict[str, object]) -> None:
+    new = replace(BASE, **change)  # type: ignore[arg-type]
+    shared = sharing(from_json(to_json(new)), BASE)
+    assert same_details(shared, new)
+    assert {part for part in PARTS if getattr(shared, part) is getattr(BASE, part)} == {*PARTS} - {*change}
 
 
 def test_the_order_does_not_matter() -> None:

@@ -523,6 +523,16 @@ def test_cables_in_another_order_are_no_news() -> None:
     assert again.times == []
 
 
+def test_a_generation_shares_the_parts_that_did_not_change() -> None:
+    player = running(tree(TEN, links=[uplink(1)]))
+    first = player.last
+    second = player.offer(200, tree(TEN, [lost_uplink(2)], links=[uplink(1)]))
+    assert second is not None
+    assert (second.links, second.switches, second.adapters) == (first.links, first.switches, first.adapters)
+    assert second.links is first.links
+    assert second.switches is first.switches
+
+
 def test_a_tree_saved_without_times_gets_them() -> None:
     saved = replace(tree(TEN, [lost_uplink(1)]), generation=7)
     player = Player(saved, at=500)

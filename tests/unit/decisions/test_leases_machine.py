@@ -67,6 +67,18 @@ class LeasesMachine(RuleBasedStateMachine):
         assert len(places) == len(set(places))
 
     @invariant()
+    def open_ports_are_those_that_no_lease_covers(self) -> None:
+        facts = self.world.machine.snapshot()
+        taken = {lease.place for lease in facts.leases}
+        assert self.world.machine.uncovered() == sorted(
+            port.at(node)
+            for node, agent in facts.agents.items()
+            for port in agent.ports
+            if agent.connected and agent.capable and port.at(node) not in taken
+            if not any(port.port_guid in lease.covered for lease in facts.leases)
+        )
+
+    @invariant()
     def ids_are_unique(self) -> None:
         for told in self.world.told[self.judged :]:
             if isinstance(told, Grant):

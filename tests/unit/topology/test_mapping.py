@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_topology.diff import Diff
+from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.figures import figures
 from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.link_changes import link_changes
@@ -169,6 +169,21 @@ def test_a_delta_makes_the_new_generation_of_the_old(old: Topology, new: Topolog
     assert same(apply(topology_from_proto(topology_to_proto(old)), [delta])) == same(new)
     back = delta_to_proto(Diff(new, old))
     assert same(apply(old, [delta, back])) == same(apply(apply(old, [delta]), [back])) == same(old)
+
+
+some_adapters = st.lists(
+    st.builds(Adapter, st.sampled_from("abcdefghij"), st.sampled_from("nm"), st.just("x")),
+    max_size=12,
+    unique=True,
+)
+
+
+@given(some_adapters, some_adapters)
+def test_adapters_are_compared_wherever_they_stand(old: list[Adapter], new: list[Adapter]) -> None:
+    both = list(dict.fromkeys(old + new))
+    for a, b in ((old, new), (old, old), (both, new), (both, both[1:]), (both[::2], both)):
+        changes = Diff(Topology(1, adapters=a), Topology(2, adapters=b)).adapters
+        assert changes == Changes(tuple(sorted({*b} - {*a})), tuple(sorted({*a} - {*b})))
 
 
 @given(topologies)

@@ -220,6 +220,16 @@ class OpenPorts:
             self.unknown.discard(place)
             self.returned.pop(place, None)
 
+    def concerned(self, agents: Mapping[str, Agent], guids: Set[int]) -> list[str]:
+        """Return the nodes to look at after leases began or ceased to cover these GUIDs: those with one of
+        them, or with a port that waits for a sweep."""
+        waiting = {place.node for place in self.returned}
+        return [
+            name
+            for name, agent in agents.items()
+            if name in waiting or not guids.isdisjoint([port.port_guid for port in agent.ports])
+        ]
+
     def look_at(
         self, node: str, agent: Agent, leases: Collection[Lease], now_ns: int, limit_ns: int
     ) -> list[Lease]:

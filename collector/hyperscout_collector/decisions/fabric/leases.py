@@ -220,8 +220,9 @@ class SweepLeases:
             lease.covered = lease.full = event.port_guids
             lease.known = remembered(lease.known, event.port_guids)
             self._back_off.pop(lease.place, None)
-        if lease.covered != covered:
-            self._look_at_all()
+        if changed := lease.covered ^ covered:
+            for node in self._open.concerned(self._agents, changed):
+                self._look_at(node, self._agents[node])
         self._settle(lease, event.port_guids)
         if lease.lease_id in self._leases and lease.bad >= self._patience(lease, 1):
             self._replace(lease, f"its sweep is partial: {event.reason}", blame=True, only_if_better=True)

@@ -26,6 +26,20 @@ def same_details(a: Topology, b: Topology) -> bool:
     )
 
 
+def sharing(new: Topology, before: Topology) -> Topology:
+    """`new` with the switches, adapters and links of `before`, where they are the same.
+
+    Thus memory contains them once, and each later comparison of the two ends at their identity.
+    """
+    same_links = len(new.links) == len(before.links) and not Diff(before, new).links
+    return replace(
+        new,
+        switches=before.switches if new.switches == before.switches else new.switches,
+        adapters=before.adapters if new.adapters == before.adapters else new.adapters,
+        links=before.links if same_links else new.links,
+    )
+
+
 def has_new_fabric(offered: Topology, published: Topology) -> bool:
     """Whether a fabric has links in `offered` and none in `published`, as after a start from HyperNodes."""
     return not _fabrics(offered) <= _fabrics(published)

@@ -28,7 +28,12 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology, over_since
 
 from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
-from hyperscout_collector.decisions.publication.details import has_new_fabric, same_details, with_waiting
+from hyperscout_collector.decisions.publication.details import (
+    has_new_fabric,
+    same_details,
+    sharing,
+    with_waiting,
+)
 from hyperscout_collector.decisions.publication.membership import (
     NO_LOSS,
     Approve,
@@ -333,6 +338,8 @@ class Generations:
             ),
             facts,
         )
+        if before is not None:
+            built = sharing(built, before)
         hypernodes = stamped(built.hypernodes, before, now_ns)
         self._details, self._details_due_ns = offered, None
         same = (
