@@ -147,7 +147,8 @@ class InputsView:
     def unseen_since(self, ns: int) -> list[str]:
         """Returns the reporters with no successful reading since `ns`."""
         seen_ns, device_ns = self._seen_ns, self._device_seen_ns
-        return [x for x in seen_ns | device_ns if max(seen_ns.get(x, 0), device_ns.get(x, 0)) < ns]
+        old = [x for x, at_ns in chain(seen_ns.items(), device_ns.items()) if at_ns < ns]
+        return [x for x in dict.fromkeys(old) if max(seen_ns.get(x, 0), device_ns.get(x, 0)) < ns]
 
     def failed_before(self, ns: int) -> list[str]:
         """Returns the reporters of which all readings failed, the newest of them before `ns`."""

@@ -52,11 +52,12 @@ def node_speeds(topology: Topology, forest: Forest) -> list[Floats]:
 
 def down_rows(topology: Topology, table: LinkTable) -> list[int]:
     """The rows of links that are down."""
-    at = {device: i for i, device in enumerate(table.devices)}
     down = {x.ends for x in topology.anomalies if x.kind == "MissingLink" and not x.is_over}
-    ends = [at[device] for pair in down for device, _ in pair if device in at]
-    rows = np.flatnonzero(np.isin(table.a, ends) & np.isin(table.b, ends)).tolist() if ends else []
-    links = ((row, table[row]) for row in rows)
+    if not down:
+        return []
+    devices = {device for pair in down for device, _ in pair}
+    near = np.fromiter(map(devices.__contains__, table.devices), np.bool_, len(table.devices))
+    links = ((row, table[row]) for row in np.flatnonzero(near[table.a] & near[table.b]).tolist())
     return [row for row, x in links if {(x.a_device, x.a_port), (x.b_device, x.b_port)} in down]
 
 

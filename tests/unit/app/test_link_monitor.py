@@ -6,6 +6,7 @@ import zlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
@@ -234,12 +235,23 @@ def test_only_the_owner_of_a_port_counts(
     assert bool(rig.watch.health) == counts
 
 
-def test_a_port_that_becomes_anothers_is_no_longer_reported(rig: Rig) -> None:
-    rig.put(finding(ADAPTER), at_s=0)
-    rig.put(finding(replace(ADAPTER, counters=ERRORS)), at_s=60)
-    assert list(rig.watch.health) == [GUID]
-    rig.topology = Topology(1, (), adapters=(Adapter(GUID[0], "n2", "mlx5_0"),))
-    rig.put(finding(replace(ADAPTER, counters=replace(ERRORS, rx_errors=1200))), at_s=120)
+@pytest.mark.parametrize(
+    ("fact", "port", "change"),
+    [
+        (ADAPTER, GUID, {"adapters": (Adapter(GUID[0], "n2", "mlx5_0"),)}),
+        (SWITCH, LEAF, {"switches": (Switch(LEAF[0], "leaf-2", 1), Switch("s", "leaf-1", 1))}),
+    ],
+)
+def test_a_port_that_becomes_anothers_is_no_longer_reported(
+    rig: Rig, fact: SwitchPort | InfinibandPort, port: tuple[str, str], change: dict[str, Any]
+) -> None:
+    """In a generation that shares its other parts with the one before."""
+    rig.topology = Topology(1, adapters=(Adapter("a", "n1", ""),), switches=(Switch("b", "leaf-1", 1),))
+    rig.put(finding(fact), at_s=0)
+    rig.put(finding(replace(fact, counters=ERRORS)), at_s=60)
+    assert list(rig.watch.health) == [port]
+    rig.topology = replace(rig.topology, generation=2, **change)
+    rig.put(finding(replace(fact, counters=replace(ERRORS, rx_errors=1200))), at_s=120)
     assert rig.watch.health == {}
 
 

@@ -10,6 +10,8 @@ from hyperscout_collector.app.ingest.seeds import MAX_SEEDS, Seeds
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hypothesis import given
+from hypothesis import strategies as st
 from support.findings import T0, S, lldp, switch_port, table
 
 
@@ -119,6 +121,20 @@ def test_what_was_loaded_counts() -> None:
     seeds = Seeds(r.streams, r.state)
     seeds.touch(r.state.nodes)
     assert seeds.addresses == ("10.0.0.2",)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), st.sets(st.integers(1, 6))), max_size=12))
+def test_running_counts_are_those_of_a_count_from_scratch(steps: list[tuple[str, set[int]]]) -> None:
+    r = Rig()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hyperscout_collector.app.ingest.seeds.MAX_SEEDS", 3)
+        for step, (node, heard) in enumerate(steps):
+            finding = hearing(*(f"10.0.0.{i}" for i in heard), node=node)
+            finding.observed_at.FromNanoseconds(T0 + step)
+            r.put(finding, removed=not heard)
+            loaded = Seeds(r.streams, r.state)
+            loaded.touch(r.state.nodes)
+            assert r.seeds.addresses == loaded.addresses
 
 
 def test_one_reporter_crowds_out_no_other() -> None:

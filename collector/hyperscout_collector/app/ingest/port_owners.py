@@ -19,7 +19,7 @@ class PortOwners:
 
     def __init__(self, topology: Callable[[], Topology]) -> None:
         self._topology = topology
-        self._indexed: Topology | None = None
+        self._indexed = Topology(0)
         self._nodes: Mapping[str, str] = {}  # by adapter id
         self._switches: Mapping[str, str] = {}  # plain names by chassis id
         self._names: frozenset[str] = frozenset()
@@ -39,11 +39,12 @@ class PortOwners:
         return True
 
     def _index(self) -> None:
-        topology = self._topology()
-        if topology is not self._indexed:
-            self._indexed = topology
-            self._nodes = {x.id: x.node for x in topology.adapters}
-            self._switches = {x.id: plain_switch_name(x.name) for x in topology.switches}
+        # A generation shares the lists that did not change with the one before.
+        before, self._indexed = self._indexed, self._topology()
+        if self._indexed.adapters is not before.adapters:
+            self._nodes = {x.id: x.node for x in self._indexed.adapters}
+        if self._indexed.switches is not before.switches:
+            self._switches = {x.id: plain_switch_name(x.name) for x in self._indexed.switches}
             self._names = frozenset(self._switches.values())
 
 

@@ -39,14 +39,15 @@ class Seeds:
         self._streams = streams
         self._state = state
         self._of: dict[str, frozenset[str]] = {}  # addresses by reporter
-        self._all: tuple[str, ...] | None = ()  # None = `_of` changed since
+        self._reporters: Counter[str] = Counter()  # how many of them heard an address
+        self._all: tuple[str, ...] | None = ()  # None = `_reporters` changed since
         self._sent: tuple[str, ...] = ()  # addresses sent last
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The management addresses, sorted, at most `MAX_SEEDS`."""
         if self._all is None:
-            self._all = _most_known(self._of.values())
+            self._all = _most_known(self._reporters)
         return self._all
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
@@ -63,12 +64,16 @@ class Seeds:
         for reporter in reporters:
             rows = self._state.rows_of_node(reporter)
             found = frozenset(address for row in rows for address in _addresses_in(row.fact))
-            if found == self._of.get(reporter, frozenset()):
-                continue
+            before = self._of.pop(reporter, frozenset())
             if found:
                 self._of[reporter] = found
-            else:
-                del self._of[reporter]
+            if found == before:
+                continue
+            self._reporters.update(found - before)
+            for address in before - found:
+                self._reporters[address] -= 1
+                if not self._reporters[address]:
+                    del self._reporters[address]
             self._all = None
 
     def tick(self) -> None:
@@ -119,8 +124,7 @@ def _reachable(text: str) -> str | None:
     return None if bad else str(found)
 
 
-def _most_known(all_heard: Iterable[frozenset[str]]) -> tuple[str, ...]:
-    known = Counter(address for heard in all_heard for address in heard)
-    if len(known) <= MAX_SEEDS:
-        return tuple(sorted(known))
-    return tuple(sorted(sorted(known, key=lambda address: (-known[address], address))[:MAX_SEEDS]))
+def _most_known(reporters: Counter[str]) -> tuple[str, ...]:
+    if len(reporters) <= MAX_SEEDS:
+        return tuple(sorted(reporters))
+    return tuple(sorted(sorted(reporters, key=lambda address: (-reporters[address], address))[:MAX_SEEDS]))
