@@ -9,6 +9,7 @@ releases the Lease only after all components have stopped.
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -47,6 +48,10 @@ _log = logging.getLogger(__name__)
 
 EXIT_S = 28.0  # more than the stop of all components takes, less than the grace period of the chart's pod
 
+# Arguments of `gc.set_threshold`; Python's are 700, 10, 10. The evidence of 10,000 agents is millions of
+# objects without cycles, and every thread waits while the cyclic garbage collector traverses them.
+_GC_THRESHOLDS = 50_000, 20, 20
+
 
 async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error.
@@ -59,6 +64,7 @@ async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> in
     # Each stream needs a file descriptor, and the default soft limit is often 1,024.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    gc.set_threshold(*_GC_THRESHOLDS)
     stop = asyncio.Event()
 
     def bound_exit() -> None:
