@@ -1,11 +1,25 @@
-"""Copies the fields that a fact and its message share: the same name, and a value to copy as it is."""
+"""Copies the fields that a fact and its message share: the same name, and a value to copy as it is.
+
+Each message has texts of its own. Most are the same in many messages, as "ACTIVE" or the name of a switch, so
+facts get one copy of them.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+_MAX_COPIES = 16_384  # that are remembered: many texts are of one host
+_MAX_CHARS = 255  # of a remembered text: longer than all texts of LLDP (IEEE 802.1AB-2016, 8.5)
+_copy = lru_cache(_MAX_COPIES)(str)
+
+
+def one_copy(text: str) -> str:
+    """Return an equal text that was passed before, so that memory contains it once."""
+    return _copy(text) if len(text) <= _MAX_CHARS else text
 
 
 class SharedFields:
@@ -30,9 +44,11 @@ def reader(fact: type[_T], **converted: Callable[[Any], object]) -> Callable[[An
 
     It is as fast as a call that lists all fields: findings are read while agents wait.
     """
-    names = [field.name for field in fields(fact)]  # type: ignore[arg-type]  # a fact is a dataclass
+    own = fields(fact)  # type: ignore[arg-type]  # a fact is a dataclass
+    names = [field.name for field in own]
     get = attrgetter(*names)
-    changes = [(names.index(name), convert) for name, convert in converted.items()]
+    texts = {field.name: one_copy for field in own if field.type is str}
+    changes = [(names.index(name), convert) for name, convert in (texts | converted).items()]
 
     def read(message: Any) -> _T:
         values = list(get(message))

@@ -19,7 +19,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
-from hyperscout_formats.facts.shared_fields import SharedFields, reader
+from hyperscout_formats.facts.shared_fields import SharedFields, one_copy, reader
 
 _LLDP = SharedFields(LldpPort, "neighbours", "counters")
 _INFINIBAND = SharedFields(InfinibandPort, "counters", "numa_node")
@@ -112,8 +112,12 @@ def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
     )
 
 
+def _texts(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(one_copy, values))
+
+
 _read_counters = reader(PortCounters)
-_read_neighbour = reader(LldpNeighbour, management_addresses=tuple, capabilities=tuple)
+_read_neighbour = reader(LldpNeighbour, management_addresses=_texts, capabilities=_texts)
 
 
 def _read_neighbours(messages: Iterable[finding_pb2.LldpNeighbour]) -> tuple[LldpNeighbour, ...]:

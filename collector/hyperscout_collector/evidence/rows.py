@@ -32,7 +32,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
-from hyperscout_formats.facts.shared_fields import SharedFields
+from hyperscout_formats.facts.shared_fields import SharedFields, one_copy
 from hyperscout_formats.facts.wire import (
     device_resource_from_proto,
     infiniband_from_proto,
@@ -189,7 +189,7 @@ def stored_row(
 
 
 def _checked_key(finding: Finding) -> Key:
-    key = Key(finding.key.node, finding.key.probe, finding.key.subject)
+    key = Key(*map(one_copy, (finding.key.node, finding.key.probe, finding.key.subject)))
     for name, text in zip(Key._fields, key, strict=True):
         if not 0 < len(text) <= MAX_NAME_CHARS:
             raise BadFinding(f"key.{name} has {len(text)} characters; expected 1 to {MAX_NAME_CHARS}")

@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample
+from hyperscout.v1 import finding_pb2
+from hyperscout_formats.facts.facts import (
+    LatencyPort,
+    LatencyResult,
+    LatencySample,
+    LldpNeighbour,
+    LldpPort,
+)
+from hyperscout_formats.facts.wire import lldp_from_proto, lldp_to_proto
 from hyperscout_formats.facts.wire_measured import (
     gpu_from_proto,
     gpu_to_proto,
@@ -21,6 +29,30 @@ def test_links_and_peers_that_say_the_same_are_kept_once() -> None:
     assert links[0] == links[1]
     assert len(links[0]) == 18 + 1
     assert {id(x) for gpu in one for x in gpu.peers} == {id(x) for gpu in other for x in gpu.peers}
+
+
+def read(message: finding_pb2.LldpPort) -> LldpPort:
+    """As from a message of its own."""
+    return lldp_from_proto(finding_pb2.LldpPort.FromString(message.SerializeToString()))
+
+
+@pytest.mark.parametrize(("description", "is_shared"), [("Cumulus Linux", True), ("x" * 300, False)])
+def test_short_texts_are_kept_once(description: str, is_shared: bool) -> None:
+    """A bounded number of texts of bounded length is remembered: agents may send any."""
+    neighbour = LldpNeighbour("mac", "02:00:00:00:00:aa", "ifname", "swp1", 120, description, "leaf-1")
+    neighbour = replace(neighbour, management_addresses=("10.0.0.1",), capabilities=("Bridge", "Router"))
+    port = LldpPort("eth0", (neighbour,), "02:00:00:00:00:01")
+    one, other = read(lldp_to_proto(port)), read(lldp_to_proto(port))
+    assert one == other == port
+    assert one.interface is other.interface
+    (a,), (b,) = one.neighbours, other.neighbours
+    for name in ("chassis_id", "port_id", "system_name"):
+        assert getattr(a, name) is getattr(b, name)
+    for x, y in zip(
+        a.management_addresses + a.capabilities, b.management_addresses + b.capabilities, strict=True
+    ):
+        assert x is y
+    assert (a.port_description is b.port_description) is is_shared
 
 
 BURST = LatencyResult("n2", "eth0", "udp", 7, 16, 16, 5.0, 5.5, 0.1, history=(LatencySample(3, 5.1, 0.2),))
