@@ -21,6 +21,7 @@ from hyperscout_formats.facts.facts import (
 )
 from hyperscout_formats.facts.shared_fields import SharedFields, one_copy, reader
 
+_NOTHING_COUNTED = PortCounters()
 _LLDP = SharedFields(LldpPort, "neighbours", "counters")
 _INFINIBAND = SharedFields(InfinibandPort, "counters", "numa_node")
 _SWITCH_PORT = SharedFields(SwitchPort, "neighbours", "counters")
@@ -101,7 +102,7 @@ def device_resource_from_proto(message: finding_pb2.DeviceResource) -> DeviceRes
 
 def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
     """Return the message of counters, or None where all counters are 0, as on most ports."""
-    return None if counters == PortCounters() else finding_pb2.PortCounters(**_COUNTERS.of(counters))
+    return None if counters == _NOTHING_COUNTED else finding_pb2.PortCounters(**_COUNTERS.of(counters))
 
 
 def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
@@ -116,7 +117,13 @@ def _texts(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(one_copy, values))
 
 
-_read_counters = reader(PortCounters)
+_read_counted = reader(PortCounters)
+
+
+def _read_counters(message: finding_pb2.PortCounters) -> PortCounters:
+    return _read_counted(message) if message.ByteSize() else _NOTHING_COUNTED
+
+
 _read_neighbour = reader(LldpNeighbour, management_addresses=_texts, capabilities=_texts)
 
 

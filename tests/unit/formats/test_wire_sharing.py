@@ -45,6 +45,7 @@ def test_short_texts_are_kept_once(description: str, is_shared: bool) -> None:
     one, other = read(lldp_to_proto(port)), read(lldp_to_proto(port))
     assert one == other == port
     assert one.interface is other.interface
+    assert one.counters is other.counters
     (a,), (b,) = one.neighbours, other.neighbours
     for name in ("chassis_id", "port_id", "system_name"):
         assert getattr(a, name) is getattr(b, name)
