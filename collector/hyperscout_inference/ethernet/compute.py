@@ -8,47 +8,42 @@ two rules, or first where few hosts report nearest NICs; `fuse` applies that, be
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from hyperscout_formats.facts.facts import Gpu
 
+from hyperscout_inference.ethernet.host_cables import HostCables, Mask
 from hyperscout_inference.ethernet.neighbours import HOST, NAMED, OTHER
 from hyperscout_inference.ethernet.switch_cables import SwitchCable
 from hyperscout_inference.ethernet.switch_reports import is_mac
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode
 
 # A port that is slower than the host's compute speed by this factor does not belong to the compute fabric.
 _FAR_SLOWER = 8
-
-
-class HostCable(NamedTuple):
-    """A cable of a device that is not a switch. `kind` as in `neighbours`; `shapes`: no other cable
-    contradicts it."""
-
-    host: str
-    interface: str
-    chassis: str
-    port: str
-    speed_mbps: int  # 0 = unknown
-    sources: tuple[str, ...]
-    note: str = ""
-    shapes: bool = True
-    kind: int = HOST
 
 
 class Compute(NamedTuple):
     """`ports`: for each cable whether it computes. `usual_mbps`: the usual speed of hosts' compute ports, 0 =
     unknown. `near`: the hosts whose NICs nearest to GPUs decided."""
 
-    ports: list[bool]
+    ports: Mask
     usual_mbps: int
     near: frozenset[str] = frozenset()
 
 
 def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> dict[str, set[str]]:
     """Return the names of the NICs that are nearest to a host's GPUs, by node."""
-    found = {node: {nic for gpu in mine for nic in gpu.nearest_nics} for node, mine in gpus.items()}
-    return {node: nics for node, nics in found.items() if nics}
+    return {node: nics for node, nics in _nearest_nics(gpus).items() if nics}
+
+
+def _nics_of(node: str, gpus: Sequence[Gpu]) -> set[str]:
+    return {nic for gpu in gpus for nic in gpu.nearest_nics}
+
+
+_nearest_nics = KeptByNode(_nics_of)
 
 
 def near_gpus(
@@ -75,85 +70,78 @@ def near_gpus(
     ]
 
 
-def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: InferOptions) -> Compute:
+def compute_ports(cables: HostCables, inputs: FabricInputs, options: InferOptions) -> Compute:
     """Return which cables compute, by the first rule that applies."""
+    host, chassis, speed = cables.host.at, cables.chassis.at, cables.speed_mbps
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
-        chosen = [row.shapes and bool(pattern.search(row.interface)) for row in rows]
+        matches = np.array([bool(pattern.search(text)) for text in cables.texts.values], np.bool_)
+        chosen = cables.shapes & matches[cables.interface]
         # The interface names of a host without an agent are unknown: its cables follow their switch.
-        leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine and row.kind == HOST}
-        chosen = [
-            mine or (row.shapes and row.kind != HOST and row.chassis in leaves)
-            for row, mine in zip(rows, chosen, strict=True)
-        ]
-        speeds = sorted(row.speed_mbps for row, mine in zip(rows, chosen, strict=True) if mine)
-        return Compute(chosen, speeds[len(speeds) // 2] if speeds else 0)
-    near = _nearest_interfaces(inputs)
-    by_gpus = [False] * len(rows)
-    if near:
-        ports = [(row.host if row.shapes else None, row.interface) for row in rows]
-        by_gpus = near_gpus(ports, near, inputs.gpus)
-    has_near = frozenset(row.host for row, mine in zip(rows, by_gpus, strict=True) if mine)
-    fastest: dict[str, int] = {}
-    known: set[str] = set()
-    for row, mine in zip(rows, by_gpus, strict=True):
-        if row.shapes and row.kind != OTHER and (mine or row.host not in has_near):
-            fastest[row.host] = max(fastest.get(row.host, 0), row.speed_mbps)
-            if row.kind == HOST:
-                known.add(row.host)
+        leaves = cables.chassis.has(chosen & (cables.kind == HOST))
+        chosen |= cables.shapes & (cables.kind != HOST) & leaves[chassis]
+        return Compute(chosen, _usual(speed[chosen]))
+    by_gpus = np.zeros(len(cables.rows), np.bool_)
+    if near := _nearest_interfaces(inputs):
+        ports = [(row.host if row.shapes else None, row.interface) for row in cables.rows]
+        by_gpus = np.array(near_gpus(ports, near, inputs.gpus), np.bool_)
+    has_near = cables.host.has(by_gpus)
+    may = cables.shapes & (cables.kind != OTHER)
+    counts = may & (by_gpus | ~has_near[host])
+    fastest = np.zeros(len(has_near))
+    np.maximum.at(fastest, host[counts], speed[counts])
     # A host that no source claims may be anything, such as a management controller.
-    ranked = sorted(speed for host, speed in fastest.items() if not known or host in known)
-    usual = ranked[len(ranked) // 2] if ranked else 0
-
-    def computes(row: HostCable, mine: bool) -> bool:
-        if not row.shapes or row.kind == OTHER:
-            return False
-        if row.host in has_near:
-            return mine and row.speed_mbps * _FAR_SLOWER > fastest[row.host]
-        return usual == 0 or (row.speed_mbps == fastest[row.host] and row.speed_mbps * _FAR_SLOWER > usual)
-
-    chosen = [computes(row, mine) for row, mine in zip(rows, by_gpus, strict=True)]
-    return Compute(_with_slowed(rows, chosen, fastest, usual), usual, has_near)
+    known = cables.host.has(counts & (cables.kind == HOST))
+    usual = _usual(fastest[known if known.any() else cables.host.has(counts)])
+    is_fast = (speed == fastest[host]) & (speed * _FAR_SLOWER > usual) | (usual == 0)
+    is_near = by_gpus & (speed * _FAR_SLOWER > fastest[host])
+    chosen = may & np.where(has_near[host], is_near, is_fast)
+    chosen |= _slowed(cables, chosen, fastest[host], usual)
+    return Compute(chosen, usual, frozenset(compress(cables.host.values, has_near)))
 
 
-def _with_slowed(
-    rows: Sequence[HostCable], chosen: list[bool], fastest: Mapping[str, int], usual_mbps: int
-) -> list[bool]:
-    """Return `chosen` with the ports that came up too slow for their host's `fastest` class: slow cables,
-    none missing.
+def _usual(speeds_mbps: npt.NDArray[np.float64]) -> int:
+    return int(np.sort(speeds_mbps)[len(speeds_mbps) // 2]) if len(speeds_mbps) else 0
+
+
+def _slowed(cables: HostCables, chosen: Mask, fastest_mbps: npt.NDArray[np.float64], usual_mbps: int) -> Mask:
+    """Return the ports that came up too slow for their host's `fastest_mbps`: slow cables, none missing.
 
     Hosts compute with the port's switch. Ports of the same name compute on most hosts; a port that is known
     by its address alone has no namesakes: there most host cables of its switch compute.
     """
-    if all(chosen):
-        return chosen
-    there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
-    computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
-    on_switch: Counter[str] = Counter(row.chassis for row in rows if row.kind != OTHER)
-    leaves = Counter(row.chassis for row, mine in zip(rows, chosen, strict=True) if mine)
-
-    def slowed(row: HostCable) -> bool:
-        own = fastest.get(row.host, 0)
-        peer = own if own > row.speed_mbps else usual_mbps
-        if not row.shapes or row.speed_mbps * _FAR_SLOWER <= peer or not leaves[row.chassis]:
-            return False
-        if is_mac(row.interface):
-            return row.kind in (HOST, NAMED) and leaves[row.chassis] * 2 > on_switch[row.chassis]
-        return row.kind == HOST and computing[row.interface] * 2 > there[row.interface]
-
-    return [mine or slowed(row) for row, mine in zip(rows, chosen, strict=True)]
+    speed, chassis = cables.speed_mbps, cables.chassis.at
+    of_hosts = cables.kind == HOST
+    leaves, on_switch = (
+        np.bincount(chassis[rows], minlength=len(cables.chassis.values))[chassis]
+        for rows in (chosen, cables.kind != OTHER)
+    )
+    computing, there = (
+        np.bincount(cables.interface[rows], minlength=len(cables.texts.values))[cables.interface]
+        for rows in (chosen, of_hosts)
+    )
+    peer = np.where(fastest_mbps > speed, fastest_mbps, usual_mbps)
+    slowed = ~chosen & cables.shapes & (speed * _FAR_SLOWER > peer) & (leaves > 0)
+    at = np.flatnonzero(slowed)
+    by_address = np.zeros(len(slowed), np.bool_)
+    by_address[at] = [is_mac(cables.rows[i].interface) for i in at.tolist()]
+    slowed &= np.where(by_address, leaves * 2 > on_switch, computing * 2 > there)
+    slowed &= of_hosts | by_address & (cables.kind == NAMED)
+    return slowed
 
 
 def compute_between(
-    rows: Sequence[HostCable], compute: Sequence[bool], between: Sequence[SwitchCable], usual_mbps: int
+    cables: HostCables, compute: Mask, between: Sequence[SwitchCable], usual_mbps: int
 ) -> list[bool]:
     """Return which cables between switches belong to the compute fabric.
 
     The search starts at the switches that hosts compute with. It does not pass a switch that hosts use only
     for other traffic, nor a cable that is far slower than the usual compute port (a management port).
     """
-    reached = {row.chassis for row, mine in zip(rows, compute, strict=True) if mine}
-    other = {row.chassis for row in rows if row.shapes and row.kind != OTHER} - reached
+    leaves = cables.chassis.has(compute)
+    reached = set(compress(cables.chassis.values, leaves))
+    used = cables.chassis.has(cables.shapes & (cables.kind != OTHER))
+    other = set(compress(cables.chassis.values, used & ~leaves))
     usable = [
         cable.shapes
         and not {cable.a.chassis, cable.b.chassis} & other

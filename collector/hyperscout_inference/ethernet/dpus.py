@@ -6,11 +6,10 @@ too, or announces the system or a port of a BlueField.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hyperscout_formats.facts.facts import SWITCHING, LldpPort
+from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour, LldpPort
 
 from hyperscout_inference.ethernet.switch_reports import End
 
@@ -37,39 +36,38 @@ Dpus = Mapping[str, Dpu]
 """DPUs by chassis id."""
 
 
-def dpus_of(lldp: Mapping[str, Sequence[LldpPort]], own: Collection[str]) -> dict[str, Dpu]:
-    """Return the DPUs that hosts report. A DPU that two hosts report is a switch, and so is a device in
-    `own`, the chassis ids of switches that report themselves, and of devices with more cables than a DPU."""
+def dpus_of(reported: Iterable[Dpus], own: Collection[str]) -> dict[str, Dpu]:
+    """Return the DPUs of all hosts, out of those that each host reports (see `may_be_dpus`). A DPU that two
+    hosts report is a switch, and so is a device in `own`, the chassis ids of switches that report themselves,
+    and of devices with more cables than a DPU."""
     found: dict[str, Dpu] = {}
-    shared: set[str] = set()
-    # By description and capabilities, which many ports hear: whether such a system can be a DPU, and is one.
-    signs: dict[tuple[str, tuple[str, ...]], tuple[bool, bool]] = {}
-    heard = []
-    for host, ports in lldp.items():
-        for port in ports:
-            for neighbour in port.neighbours:
-                system = neighbour.system_description, neighbour.capabilities
-                if (sign := signs.get(system)) is None:
-                    sign = signs[system] = _sign(*system)
-                can_be, is_one = sign
-                if can_be and (is_one or _is_representor(neighbour.port_id)):
-                    heard.append((host, port.interface, neighbour))
-    for host, interface, neighbour in sorted(heard, key=itemgetter(0)):
-        chassis = neighbour.chassis_id
-        if chassis in own:
-            continue
-        known = found.setdefault(chassis, Dpu(host, {}))
-        if known.host != host:
-            shared.add(chassis)
-        number = _NUMBER.search(neighbour.port_id)
-        found[chassis] = Dpu(host, {number[0] if number else "": interface, **known.interfaces})
+    shared = set(own)
+    for mine in reported:
+        shared.update(mine.keys() & found.keys())
+        found.update(mine)
     return {chassis: dpu for chassis, dpu in found.items() if chassis not in shared}
 
 
-def _sign(system_description: str, capabilities: Sequence[str]) -> tuple[bool, bool]:
-    """Return whether such a system can be a DPU, and whether it is one by these texts alone."""
-    is_one = "Station" in capabilities or _SYSTEM.search(system_description) is not None
-    return not SWITCHING.isdisjoint(capabilities), is_one
+def may_be_dpus(host: str, ports: Sequence[LldpPort]) -> dict[str, Dpu]:
+    """Return what a host hears that can be its DPUs."""
+    found: dict[str, Dpu] = {}
+    for port in ports:
+        for neighbour in port.neighbours:
+            if _can_be_dpu(neighbour):
+                number = _NUMBER.search(neighbour.port_id)
+                known = found.get(neighbour.chassis_id, Dpu(host, {}))
+                interfaces = {number[0] if number else "": port.interface, **known.interfaces}
+                found[neighbour.chassis_id] = Dpu(host, interfaces)
+    return found
+
+
+def _can_be_dpu(neighbour: LldpNeighbour) -> bool:
+    """Return whether it switches and announces a station, the system of a BlueField or a port of one."""
+    return not SWITCHING.isdisjoint(neighbour.capabilities) and (
+        "Station" in neighbour.capabilities
+        or _is_representor(neighbour.port_id)
+        or _SYSTEM.search(neighbour.system_description) is not None
+    )
 
 
 def _is_representor(port_id: str) -> bool:

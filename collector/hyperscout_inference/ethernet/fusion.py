@@ -6,29 +6,29 @@ without an agent and the cables between switches.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.link_changes import DENIED
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
-from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
-from hyperscout_inference.ethernet.dpus import MAX_PORTS, Dpus, dpus_of
+from hyperscout_inference.ethernet.compute import compute_between, compute_ports
+from hyperscout_inference.ethernet.dpus import MAX_PORTS, dpus_of
 from hyperscout_inference.ethernet.few_neighbours import too_many_neighbours, with_few_neighbours
+from hyperscout_inference.ethernet.host_cables import HostCable, HostCables, Mask, join
 from hyperscout_inference.ethernet.host_claims import (
-    LLDP,
     confirmed_names,
     host_end,
     with_claims_noted,
     without_denied_ports,
 )
+from hyperscout_inference.ethernet.host_reports import LLDP, HostReports, host_reports, reports_of
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
     NAMED,
@@ -36,9 +36,7 @@ from hyperscout_inference.ethernet.neighbours import (
     SWITCH,
     UNCLAIMED,
     Far,
-    Jack,
     Neighbours,
-    is_switch,
 )
 from hyperscout_inference.ethernet.switch_cables import Plug, SwitchCable, SwitchView, switch_view
 from hyperscout_inference.ethernet.switch_identities import with_own_ports
@@ -54,7 +52,7 @@ from hyperscout_inference.ethernet.virtual_machines import without_virtual_machi
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, distinct
 from hyperscout_inference.fabric.part import Part
 
 
@@ -63,21 +61,8 @@ class EthernetPart(NamedTuple):
     `near`: the hosts whose NICs nearest to GPUs are on Ethernet."""
 
     part: Part
-    compute: list[bool]
+    compute: Mask
     near: frozenset[str]
-
-
-@dataclass(slots=True)
-class _HostReports:
-    """What hosts report. `names`: the names under which they hear switches. `claims`: the host ports that
-    report a switch port, by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last
-    three are filled only where switches report their ports, too."""
-
-    rows: dict[HostCable, None] = field(default_factory=dict)  # a set that stays nearly sorted
-    names: Votes = field(default_factory=dict)
-    claims: dict[tuple[str, str], list[Jack]] = field(default_factory=dict)
-    cables: dict[tuple[str, str], HostCable] = field(default_factory=dict)
-    states: dict[tuple[str, str], tuple[bool, int]] = field(default_factory=dict)
 
 
 def ethernet(
@@ -89,25 +74,29 @@ def ethernet(
     inputs, refused = with_own_ports(inputs, earlier)
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
-    dpus = dpus_of(inputs.lldp, reports.own | _with_many_cables(reports.rows))
-    by_hosts = _host_reports(inputs, reports, dpus)
+    of_nodes = reports_of(inputs.lldp)
+    may_be_dpus = [mine.dpus for mine in of_nodes.values() if mine.dpus]
+    dpus = dpus_of(may_be_dpus, reports.own | _with_many_cables(reports.rows))
+    by_hosts = host_reports(of_nodes, inputs, reports, dpus)
     fars: list[tuple[Row, Far]] = []
     if reports.rows:
-        neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.names, dpus)
+        neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.switches, dpus)
         fars = without_virtual_machines([(row, neighbours.far(row)) for row in reports.rows])
         fars = _without_foreign_names(fars, by_hosts, inputs, options)
-    names, clashes = _names(by_hosts, reports, fars, earlier)
+    names, clashes = _names(by_hosts.cables, reports, fars, inputs.silent, earlier)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
-    rows, twice = with_claims_noted(rows, names, previous)
-    as_reported = partial(confirmed_names, by_hosts.rows, fars, reports.ports.keys(), inputs.silent)
+    cables = by_hosts.cables.with_rows(rows)
+    rows, twice = with_claims_noted(cables, names, previous)
+    as_reported = partial(confirmed_names, by_hosts.cables.rows, fars, reports.ports.keys(), inputs.silent)
     taken = _taken(view.cables, reports)
     rows, against = without_denied_ports(rows, taken, reports, as_reported, names, previous)
     if not rows and not view.cables:
         return None
-    compute = compute_ports(rows, inputs, options)
+    cables = cables.with_rows(rows)
+    compute = compute_ports(cables, inputs, options)
     others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
-    part = _part(rows, view.cables, {**others, **names})
+    part = _part(cables, view.cables, {**others, **names})
     part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
     part.anomalies += [
         *refused,
@@ -118,19 +107,13 @@ def ethernet(
         *odd,
         *view.anomalies,
     ]
-    part.anomalies += [
-        _unknown(row, names)
-        for row, computes in zip(rows, compute.ports, strict=True)
-        if computes and row.kind == UNCLAIMED
-    ]
-    between = compute_between(rows, compute.ports, view.cables, compute.usual_mbps)
+    unclaimed = np.flatnonzero(compute.ports & (cables.kind == UNCLAIMED))
+    part.anomalies += [_unknown(rows[i], names) for i in unclaimed.tolist()]
+    between = compute_between(cables, compute.ports, view.cables, compute.usual_mbps)
     # A port that does not compute still counts as a used port of its leaf.
-    leaves = {row.chassis for row, computes in zip(rows, compute.ports, strict=True) if computes}
-    ports = [
-        computes or (row.kind == OTHER and row.shapes and row.chassis in leaves)
-        for row, computes in zip(rows, compute.ports, strict=True)
-    ]
-    return EthernetPart(part, ports + between, compute.near)
+    leaves = cables.chassis.has(compute.ports)
+    ports = compute.ports | (cables.shapes & (cables.kind == OTHER) & leaves[cables.chassis.at])
+    return EthernetPart(part, np.concatenate([ports, np.array(between, np.bool_)]), compute.near)
 
 
 def _taken(between: Iterable[SwitchCable], reports: SwitchReports) -> set[End]:
@@ -146,7 +129,7 @@ def _with_many_cables(rows: Sequence[Row]) -> set[str]:
 
 
 def _without_foreign_names(
-    fars: list[tuple[Row, Far]], by_hosts: _HostReports, inputs: FabricInputs, options: InferOptions
+    fars: list[tuple[Row, Far]], by_hosts: HostReports, inputs: FabricInputs, options: InferOptions
 ) -> list[tuple[Row, Far]]:
     """Return the rows; devices that are foreign by name and wiring are of kind OTHER."""
     named = {far.end.chassis for _, far in fars if far.kind == NAMED}
@@ -154,7 +137,7 @@ def _without_foreign_names(
     if not any_foreign(named):
         return fars
     cables = {(far.end.chassis, row.near) for row, far in fars if far.kind in (NAMED, HOST)}
-    cables |= {(cable.host, End(cable.chassis, cable.port)) for cable in by_hosts.rows}
+    cables |= {(cable.host, End(cable.chassis, cable.port)) for cable in by_hosts.cables.rows}
     between = {(row.near.chassis, far.end.chassis) for row, far in fars if far.kind == SWITCH}
     foreign = foreign_by_name(sorted((host, end.chassis) for host, end in cables), between, named)
 
@@ -167,64 +150,48 @@ def _without_foreign_names(
     ]
 
 
-def _host_reports(inputs: FabricInputs, reports: SwitchReports, dpus: Dpus) -> _HostReports:
-    by_hosts = _HostReports()
-    sources = (LLDP,)
-    for node in sorted(inputs.lldp):
-        is_current = node not in inputs.silent
-        for port in inputs.lldp[node]:
-            if reports.rows:
-                jack = Jack(node, port.interface)
-                carrier, speed_mbps = by_hosts.states.get(jack, (False, 0))
-                by_hosts.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
-            if not port.carrier or (neighbour := _switch_on(port, reports.own, dpus)) is None:
-                continue
-            end = reports.end(neighbour.chassis_id, neighbour.port_id)
-            cable = HostCable(node, port.interface, end.chassis, end.port, port.speed_mbps, sources)
-            by_hosts.rows[cable] = None
-            vote = Vote(is_current, neighbour.system_name, port.interface)
-            add_vote(by_hosts.names, end.chassis, node, vote)
-            if reports.rows:
-                by_hosts.cables[jack] = min(by_hosts.cables.get(jack, cable), cable)
-                by_hosts.claims.setdefault(end, []).append(jack)
-    return by_hosts
-
-
-def _switch_on(port: LldpPort, own: Collection[str], dpus: Dpus) -> LldpNeighbour | None:
-    """Return the switch at the other end, or None for a station, the host's own DPU or no neighbour. Of
-    several neighbours (a NIC's own LLDP agent also announces itself) the one that switches comes first."""
-    found: Sequence[LldpNeighbour] = port.neighbours
-    if dpus:
-        found = [n for n in found if n.chassis_id not in dpus]
-    if len(found) > 1:
-        found = sorted(found, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
-    if not found or ("Station" in found[0].capabilities and not is_switch(found[0], own)):
-        return None
-    return found[0]
-
-
 def _names(
-    by_hosts: _HostReports,
+    cables: HostCables,
     reports: SwitchReports,
     fars: Sequence[tuple[Row, Far]],
+    silent: Collection[str],
     earlier: Mapping[str, str],
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """Return switch names by chassis id: the own name, else that which most neighbours hear. `earlier`: the
-    published names."""
-    for row, far in fars:
-        if far.kind == SWITCH and not reports.names.get(far.end.chassis):  # its own name would count
+    """Return switch names by chassis id: the own name, else that which most neighbours hear. `cables`: as
+    hosts report them; `silent`: stale hosts; `earlier`: the published names."""
+    heard: dict[str, set[str]] = {}  # names by chassis id
+    for pair in distinct(join(cables.chassis.at, cables.heard.at)).tolist():
+        chassis, name = divmod(pair, 1 << 32)
+        heard.setdefault(cables.chassis.values[chassis], set()).add(cables.heard.values[name])
+    # A switch's own name would count.
+    by_switches = [x for x in fars if x[1].kind == SWITCH and not reports.names.get(x[1].end.chassis)]
+    for row, far in by_switches:
+        heard.setdefault(far.end.chassis, set()).add(row.neighbour.system_name)
+    disputed = {chassis for chassis, names in heard.items() if len(names - {""}) > 1}
+    # Where all neighbours hear the same name, one vote is enough.
+    votes: Votes = {
+        chassis: {} if chassis in disputed else {"": Vote(True, max(names), "")}
+        for chassis, names in heard.items()
+    }
+    is_disputed = np.array([chassis in disputed for chassis in cables.chassis.values], np.bool_)
+    for i in np.flatnonzero(is_disputed[cables.chassis.at]).tolist():
+        cable = cables.rows[i]
+        vote = Vote(cable.host not in silent, cable.heard, cable.interface)
+        add_vote(votes, cable.chassis, cable.host, vote)
+    for row, far in by_switches:
+        if far.end.chassis in disputed:
             vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
-            add_vote(by_hosts.names, far.end.chassis, row.near.chassis, vote)
-    sources = frozenset({LLDP} if by_hosts.rows else ()).union(*{row.sources for row in reports.rows})
-    names, outvoted = heard_names(by_hosts.names, reports.names, earlier, sources)
-    distinct, clashes = distinct_names(names, reports.silent, sources, earlier)
-    return distinct, [*outvoted, *clashes]
+            add_vote(votes, far.end.chassis, row.near.chassis, vote)
+    sources = frozenset({LLDP} if cables.rows else ()).union(*{row.sources for row in reports.rows})
+    names, outvoted = heard_names(votes, reports.names, earlier, sources)
+    distinct_ones, clashes = distinct_names(names, reports.silent, sources, earlier)
+    return distinct_ones, [*outvoted, *clashes]
 
 
 def _view(
     fars: Sequence[tuple[Row, Far]],
     reports: SwitchReports,
-    by_hosts: _HostReports,
+    by_hosts: HostReports,
     inputs: FabricInputs,
     names: Mapping[str, str],
 ) -> SwitchView:
@@ -237,14 +204,16 @@ def _view(
 
 
 def _with_plugs(
-    by_hosts: _HostReports,
+    by_hosts: HostReports,
     plugs: Sequence[Plug],
     reports: SwitchReports,
     silent_hosts: Collection[str],
     names: Mapping[str, str],
-) -> tuple[list[HostCable], list[Anomaly]]:
+) -> tuple[Sequence[HostCable], list[Anomaly]]:
     """Return the cables that hosts report, with the switches that confirm them, and the cables that only a
     switch reports; sorted."""
+    if not plugs:
+        return by_hosts.cables.rows, []
     confirmed: dict[HostCable, HostCable] = {}
     sure: set[HostCable] = set()  # that their switch confirms now
     more: dict[tuple[str, str], HostCable] = {}
@@ -253,7 +222,7 @@ def _with_plugs(
     anomalies: list[tuple[str, Anomaly]] = []  # with the switch that reports
     for plug in plugs:
         jack = plug.device, plug.port
-        own = by_hosts.cables.get(jack) if plug.kind == HOST else None
+        own = by_hosts.of_jacks.get(jack) if plug.kind == HOST else None
         if own is not None and _is_same(own, plug.end, reports):
             known = confirmed.get(own, own)
             if not plug.silent:
@@ -279,7 +248,7 @@ def _with_plugs(
         jack = plug.device, plug.port
         carrier, speed_mbps = by_hosts.states[jack]
         cable = _cable(plug, speed_mbps or plug.speed_mbps)
-        rival = by_hosts.cables.get(jack) or more.get(jack)
+        rival = by_hosts.of_jacks.get(jack) or more.get(jack)
         if rival is None and (carrier or plug.device in silent_hosts):
             more[jack] = cable
         elif rival is not None and not plug.silent:
@@ -289,10 +258,10 @@ def _with_plugs(
             rest.add(cable._replace(note=note, shapes=False))
             sources = tuple(sorted({LLDP, *plug.sources}))
             # Where another switch confirms the host's own cable, it is this switch that does not count.
-            own = by_hosts.cables.get(jack)
+            own = by_hosts.of_jacks.get(jack)
             ends = (switch, host) if own in sure and own.chassis != plug.end.chassis else (host, switch)
             anomalies.append((plug.end.chassis, Anomaly("SourcesDisagree", *ends, None, sources, 0.7, text)))
-    rows = [confirmed.get(row, row) for row in by_hosts.rows] if confirmed else by_hosts.rows
+    rows = [confirmed.get(row, row) for row in by_hosts.cables.rows]
     few = few_findings(
         anomalies,
         itemgetter(0),
@@ -326,54 +295,52 @@ def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
     return Anomaly("UnknownHost", Endpoint(row.host, row.host), switch, None, row.sources, 0.9, text)
 
 
-def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:
-    kinds: dict[str, int] = {}
-    for row in rows:
-        if row.kind > kinds.get(row.host, OTHER - 1):
-            kinds[row.host] = row.kind
-    nodes = sorted(kinds)
-    interface, chassis = [row.interface for row in rows], [row.chassis for row in rows]
-    port, sources = [row.port for row in rows], [row.sources for row in rows]
-    ends = {end.chassis for cable in between for end in (cable.a, cable.b)}
-    switches = sorted(ends.union(chassis))
-    at_host = {name: i for i, name in enumerate(nodes)}
-    at_switch = {name: len(nodes) + i for i, name in enumerate(switches)}
+def _part(cables: HostCables, between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:
+    nodes = cables.host.values
+    kinds = np.zeros(len(nodes), np.int8)
+    np.maximum.at(kinds, cables.host.at, cables.kind)
+    ends = [end for cable in between for end in (cable.a, cable.b)]
+    switches = cables.chassis.with_values({end.chassis for end in ends})
     # In their natural order, so that audits see the ports of a switch in order.
-    texts = sorted(
-        {*interface, *port, *(end.port for cable in between for end in (cable.a, cable.b))}, key=natural_key
+    texts = cables.texts.with_values({end.port for end in ends}, natural_key)
+    source_sets = cables.sources.with_values({cable.sources for cable in between})
+    total = len(nodes) + len(switches.values)
+    at_switch = {name: len(nodes) + i for i, name in enumerate(switches.values)}
+    text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts.values)}
+    source_at = {seen_by: i for i, seen_by in enumerate(source_sets.values)}
+
+    def column(of_hosts: Ints, of_switches: Iterable[int]) -> Ints:
+        return np.concatenate([of_hosts, np.fromiter(of_switches, np.int32)])
+
+    rows = len(cables.rows)
+    more_mbps = np.array([cable.speed_mbps for cable in between], np.float64)
+    speeds = np.concatenate([cables.speed_mbps, more_mbps])
+    said: Iterable[tuple[int, HostCable | SwitchCable]]  # by cable
+    said = chain(
+        ((i, cables.rows[i]) for i in np.flatnonzero(cables.noted).tolist()), enumerate(between, rows)
     )
-    text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts)}
-    source_sets = sorted({*sources, *(cable.sources for cable in between)})
-    source_at = {seen_by: i for i, seen_by in enumerate(source_sets)}
-    none = [False] * len(switches)
-    total = len(nodes) + len(switches)
-
-    def column(of_hosts: Iterable[int], of_switches: Iterable[int]) -> Ints:
-        return np.array([*of_hosts, *of_switches], np.int32)
-
-    speeds = [*(row.speed_mbps for row in rows), *(cable.speed_mbps for cable in between)]
-    said = chain(((x.note, x.shapes) for x in rows), ((x.note, x.shapes) for x in between))
+    shown = [*nodes, *(names.get(switch) or switch for switch in switches.values)]
+    hosts = [*nodes, *[None] * len(switches.values)]
+    for i in np.flatnonzero(kinds == OTHER).tolist():
+        shown[i], hosts[i] = names.get(nodes[i]) or nodes[i], None
     return Part(
-        [*nodes, *switches],
-        [
-            *(node if kinds[node] != OTHER else names.get(node) or node for node in nodes),
-            *(names.get(s) or s for s in switches),
-        ],
+        [*nodes, *switches.values],
+        shown,
         np.arange(total) >= len(nodes),
-        [*(node if kinds[node] != OTHER else None for node in nodes), *([None] * len(switches))],
+        hosts,
         [""] * total,
-        np.array([kinds[node] == UNCLAIMED for node in nodes] + none, np.bool_),
+        np.concatenate([kinds == UNCLAIMED, np.zeros(len(switches.values), np.bool_)]),
         np.zeros(total, np.bool_),
-        column([at_host[row.host] for row in rows], [at_switch[c.a.chassis] for c in between]),
-        column(map(text_at.__getitem__, interface), [text_at[c.a.port] for c in between]),
-        column(map(at_switch.__getitem__, chassis), [at_switch[c.b.chassis] for c in between]),
-        column(map(text_at.__getitem__, port), [text_at[c.b.port] for c in between]),
-        np.array([mbps / 1000 for mbps in speeds], np.float32),
+        column(cables.host.at, (at_switch[c.a.chassis] for c in between)),
+        column(texts.at[:rows] + np.int32(PORT_TEXTS), (text_at[c.a.port] for c in between)),
+        column(switches.at + np.int32(len(nodes)), (at_switch[c.b.chassis] for c in between)),
+        column(texts.at[rows:] + np.int32(PORT_TEXTS), (text_at[c.b.port] for c in between)),
+        (speeds / 1000).astype(np.float32),
         np.zeros(len(speeds), np.uint8),
         np.zeros(len(speeds), np.int32),
         ["ethernet"],
-        column(map(source_at.__getitem__, sources), [source_at[c.sources] for c in between]),
-        source_sets,
-        texts,
-        notes={i: note if shapes else DENIED + note for i, (note, shapes) in enumerate(said) if note},
+        column(source_sets.at, (source_at[c.sources] for c in between)),
+        list(source_sets.values),
+        list(texts.values),
+        notes={i: x.note if x.shapes else DENIED + x.note for i, x in said if x.note},
     )

@@ -1,61 +1,61 @@
 """Find the cables that hosts report and that other hosts, or the switch at the other end, contradict."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+import numpy as np
 from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
-from hyperscout_inference.ethernet.compute import HostCable
+from hyperscout_inference.ethernet.host_cables import HostCable, HostCables
+from hyperscout_inference.ethernet.host_reports import LLDP
 from hyperscout_inference.ethernet.neighbours import SWITCH, Far
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
 from hyperscout_inference.fabric.few_findings import few_findings
 
-LLDP: Final = "lldp"
 _MAX_FINDINGS = 4  # for one switch port that several host ports report
 
 
 def with_claims_noted(
-    rows: list[HostCable], names: Mapping[str, str], previous: Topology | None
-) -> tuple[list[HostCable], list[Anomaly]]:
+    cables: HostCables, names: Mapping[str, str], previous: Topology | None
+) -> tuple[Sequence[HostCable], list[Anomaly]]:
     """Note each switch port that several host ports report: a conflict, a hub or a cloned chassis id.
 
     A cable that was published without a note gets none: the other reports contradict it.
     """
-    reported = [row for row in rows if LLDP in row.sources]
-    if len({(row.chassis, row.port) for row in reported}) == len(reported):
-        return rows, []
-    on: dict[tuple[str, str], list[HostCable]] = {}
-    for row in reported:
-        on.setdefault((row.chassis, row.port), []).append(row)
-    noted: dict[HostCable, HostCable] = {}
+    by_hosts = np.array([LLDP in sources for sources in cables.sources.values], np.bool_)
+    reported = np.flatnonzero(by_hosts[cables.sources.at])
+    ends = cables.ends[reported]
+    ordered = np.sort(ends)
+    if not (several := ordered[1:][ordered[1:] == ordered[:-1]]).size:
+        return cables.rows, []
+    rows = list(cables.rows)
+    on: dict[tuple[str, str], list[int]] = {}
+    for i in reported[np.isin(ends, several)].tolist():
+        on.setdefault((rows[i].chassis, rows[i].port), []).append(i)
     anomalies = []
-    shared = {chassis for (chassis, _), mine in on.items() if len(mine) > 1}
-    published = _published_ends(previous, shared)
+    published = _published_ends(previous, {chassis for chassis, _ in on})
     for end, mine in on.items():
-        if len(mine) == 1:
-            continue
-        known = [row for row in mine if (row.host, row.interface, row.chassis, row.port) in published]
+        known = [i for i in mine if (rows[i].host, rows[i].interface, *end) in published]
         switch = End(*end).named(names)
         more = len(mine) - 1
         others = "another host's port reports" if more == 1 else f"{more} other hosts' ports report"
-        for i, row in enumerate(row for row in mine if known != [row]):
-            note = "; ".join(filter(None, (row.note, f"{others} {say(switch)}, too")))
-            noted[row] = row._replace(note=note)
-            if i < _MAX_FINDINGS:
+        for n, i in enumerate(i for i in mine if known != [i]):
+            row = rows[i]
+            rows[i] = row._replace(note="; ".join(filter(None, (row.note, f"{others} {say(switch)}, too"))))
+            if n < _MAX_FINDINGS:
                 text = f"{say(host_end(row))} reports {say(switch)}; {others} it, too"
                 anomalies.append(Anomaly("SourcesDisagree", host_end(row), switch, None, (LLDP,), 0.7, text))
-    return [noted.get(row, row) for row in rows] if noted else rows, anomalies
+    return rows, anomalies
 
 
 def without_denied_ports(
-    rows: list[HostCable],
+    rows: Sequence[HostCable],
     taken: Collection[End],
     reports: SwitchReports,
     announces_as_reported: Callable[[Collection[str]], Collection[str]],
     names: Mapping[str, str],
     previous: Topology | None,
-) -> tuple[list[HostCable], list[Anomaly]]:
+) -> tuple[Sequence[HostCable], list[Anomaly]]:
     """Return the cables; those that their switch denies do not shape.
 
     `taken`: ports that are in a cable between two switches. A switch's agent also denies a cable that was not

@@ -53,7 +53,7 @@ def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topolo
     return owners
 
 
-def _guids_of(ports: Iterable[InfinibandPort]) -> tuple[tuple[int, str], ...]:
+def _guids_of(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, str], ...]:
     """Return the GUIDs that an agent reports, with the names of their adapters."""
     found = {
         guid: port.device

@@ -344,7 +344,7 @@ def _settle(
     return keep
 
 
-def _down(ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], ...]:
+def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], ...]:
     """Return node GUID and number of each port that an agent reports as down."""
     return tuple(
         (port.node_guid, port.port)

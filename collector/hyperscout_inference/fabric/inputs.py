@@ -130,13 +130,13 @@ class InferOptions:
 
 
 class KeptByNode(Generic[_Evidence, _Found]):
-    """Calls a function with the evidence of each node, and keeps each result while that evidence is the same.
+    """Calls a function with each node and its evidence, and keeps a result while that evidence is the same.
 
     One changed report then costs the work of one node: the inputs of a collector share the objects of nodes
-    that did not change. The function depends on nothing but this evidence, and its results never change.
+    that did not change. The function depends on nothing but its arguments, and its results never change.
     """
 
-    def __init__(self, function: Callable[[_Evidence], _Found]) -> None:
+    def __init__(self, function: Callable[[str, _Evidence], _Found]) -> None:
         self._function = function
         self._kept: dict[str, tuple[_Evidence, _Found]] = {}
 
@@ -144,7 +144,7 @@ class KeptByNode(Generic[_Evidence, _Found]):
         kept, function, fresh = self._kept, self._function, dict[str, tuple[_Evidence, _Found]]()
         for node, mine in evidence.items():
             known = kept.get(node)
-            fresh[node] = known if known is not None and known[0] is mine else (mine, function(mine))
+            fresh[node] = known if known is not None and known[0] is mine else (mine, function(node, mine))
         self._kept = fresh  # of these nodes alone; calls in other threads see the old results or the new ones
         return {node: found for node, (_, found) in fresh.items()}
 

@@ -208,12 +208,12 @@ class _States(NamedTuple):
     is_whole: bool
 
 
-def _states_of(ports: Sequence[InfinibandPort]) -> _States:
+def _states_of(node: str, ports: Sequence[InfinibandPort]) -> _States:
     down = {port.device for port in ports if port.state == "DOWN" and port.link_layer == "InfiniBand"}
     return _States(frozenset(down), bool(ports) and all(port.state == "ACTIVE" for port in ports))
 
 
-def _dark_of(ports: Sequence[LldpPort]) -> Collection[str]:
+def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[str]:
     dark = {port.interface for port in ports if port.carrier is False}
     return dark and dark.difference(port.interface for port in ports if port.carrier)
 

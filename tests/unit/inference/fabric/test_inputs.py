@@ -6,7 +6,7 @@ from hyperscout_inference.fabric.inputs import KeptByNode, kept
 def test_only_changed_evidence_is_worked_on() -> None:
     seen: list[tuple[int, ...]] = []
 
-    def total(numbers: tuple[int, ...]) -> int:
+    def total(node: str, numbers: tuple[int, ...]) -> int:
         seen.append(numbers)
         return sum(numbers)
 

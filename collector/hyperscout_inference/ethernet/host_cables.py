@@ -1,0 +1,195 @@
+"""The cables of hosts, as rows and as columns.
+
+Columns are made of the earlier columns where rows stay, so one changed row costs little.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.text.host_list import natural_key
+
+from hyperscout_inference.ethernet.neighbours import HOST
+from hyperscout_inference.fabric.network import Ints
+from hyperscout_inference.fabric.part import Longs
+
+Mask = npt.NDArray[np.bool_]
+
+_Value = TypeVar("_Value")
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class HostCable(NamedTuple):
+    """A cable of a device that is not a switch. `kind` as in `neighbours`; `shapes`: no other cable
+    contradicts it. `heard`: the name under which the host hears the switch."""
+
+    host: str
+    interface: str
+    chassis: str
+    port: str
+    speed_mbps: int  # 0 = unknown
+    sources: tuple[str, ...]
+    note: str = ""
+    shapes: bool = True
+    kind: int = HOST
+    heard: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column(Generic[_Value]):
+    """`values`: the distinct values in order. `at` (rows,): the place of each row's value."""
+
+    values: tuple[_Value, ...]
+    at: Ints
+
+    def has(self, rows: Mask) -> Mask:
+        """Return for each value whether one of the rows has it."""
+        return np.bincount(self.at[rows], minlength=len(self.values)) > 0
+
+    def with_values(
+        self, more: Collection[_Value], key: Callable[[_Value], Any] | None = None
+    ) -> "Column[_Value]":
+        """Return the column with more values, in the order of `key`."""
+        values = [*dict.fromkeys((*self.values, *more))]
+        return self if len(values) == len(self.values) else _ordered(values, self.at, range(len(values)), key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostCables:
+    """Columns as in `HostCable`, of n rows. `texts`: the interfaces of all rows, then the ports of all rows,
+    in natural order. `noted`: the row has a note."""
+
+    rows: Sequence[HostCable]
+    host: Column[str]
+    chassis: Column[str]
+    texts: Column[str]
+    sources: Column[tuple[str, ...]]
+    heard: Column[str]
+    speed_mbps: npt.NDArray[np.float64]
+    kind: npt.NDArray[np.int8]
+    shapes: Mask
+    noted: Mask
+    _objects: Longs  # (n,) the `id()` of each row
+
+    @property
+    def interface(self) -> Ints:
+        return self.texts.at[: len(self.rows)]
+
+    @property
+    def port(self) -> Ints:
+        return self.texts.at[len(self.rows) :]
+
+    @property
+    def ends(self) -> Longs:
+        """Return (n,) the switch port of each row as one number."""
+        return join(self.chassis.at, self.port)
+
+    def with_rows(self, rows: Sequence[HostCable]) -> "HostCables":
+        """Return the columns of these rows. Rows of `self` that stay, the same objects, cost little."""
+        if rows is self.rows:
+            return self
+        objects = np.fromiter(map(id, rows), np.int64, len(rows))
+        same = _places(self._objects, objects)
+        new = [rows[i] for i in np.flatnonzero(same < 0).tolist()]
+
+        def column(old: Column[_Value], name: str) -> Column[_Value]:
+            return _column(old, same, map(attrgetter(name), new))
+
+        def numbers(old: npt.NDArray[_Number], found: Iterable[Any]) -> npt.NDArray[_Number]:
+            return _filled(old, same, list(found))
+
+        ports = np.where(same < 0, same, same + len(self.rows))
+        texts = [*(row.interface for row in new), *(row.port for row in new)]
+        return HostCables(
+            rows,
+            column(self.host, "host"),
+            column(self.chassis, "chassis"),
+            _column(self.texts, np.concatenate([same, ports]), texts, natural_key),
+            column(self.sources, "sources"),
+            column(self.heard, "heard"),
+            numbers(self.speed_mbps, (row.speed_mbps for row in new)),
+            numbers(self.kind, (row.kind for row in new)),
+            numbers(self.shapes, (row.shapes for row in new)),
+            numbers(self.noted, (bool(row.note) for row in new)),
+            objects,
+        )
+
+
+_TEXTS: Column[str] = Column((), np.zeros(0, np.int32))
+_BOOLS = np.zeros(0, np.bool_)
+_NO_CABLES = HostCables(
+    (),
+    _TEXTS,
+    _TEXTS,
+    _TEXTS,
+    Column((), _TEXTS.at),
+    _TEXTS,
+    np.zeros(0),
+    np.zeros(0, np.int8),
+    _BOOLS,
+    _BOOLS,
+    np.zeros(0, np.int64),
+)
+
+
+class KeptCables:
+    """Keeps the columns of the last rows, for the next ones."""
+
+    def __init__(self) -> None:
+        self._kept = _NO_CABLES
+
+    def __call__(self, rows: Sequence[HostCable]) -> HostCables:
+        self._kept = found = self._kept.with_rows(rows)
+        return found
+
+
+def join(one: Ints, other: Ints) -> Longs:
+    """Return two numbers of each row as one number."""
+    return one.astype(np.int64) << 32 | other
+
+
+def _places(old: Longs, new: Longs) -> Longs:
+    """Return where each of `new` is in `old`, -1 = nowhere."""
+    if not len(old):
+        return np.full(len(new), -1)
+    order = np.argsort(old)
+    found = order[np.minimum(np.searchsorted(old, new, sorter=order), len(old) - 1)]
+    return np.where(old[found] == new, found, -1)
+
+
+def _filled(old: npt.NDArray[_Number], same: Longs, new: Sequence[Any]) -> npt.NDArray[_Number]:
+    """Return the old numbers at `same`, and the new ones in order where that is -1."""
+    found = np.empty(len(same), old.dtype)
+    stays = same >= 0
+    found[stays] = old[same[stays]]
+    found[~stays] = new
+    return found
+
+
+def _column(
+    old: Column[_Value],
+    same: Longs,
+    new: Iterable[_Value],
+    key: Callable[[_Value], Any] | None = None,
+) -> Column[_Value]:
+    """Return the values of `old` at `same`, and the new ones in order where that is -1."""
+    places = {value: i for i, value in enumerate(old.values)}
+    at = _filled(old.at, same, [places.setdefault(value, len(places)) for value in new])
+    used = np.bincount(at, minlength=len(places)) > 0
+    if len(places) == len(old.values) and used.all():
+        return Column(old.values, at)
+    return _ordered(tuple(places), at, np.flatnonzero(used).tolist(), key)
+
+
+def _ordered(
+    values: Sequence[_Value], at: Ints, used: Iterable[int], key: Callable[[_Value], Any] | None
+) -> Column[_Value]:
+    """Return the `used` ones of the values, to which `at` points, as a column."""
+    sort_keys: Sequence[Any] = values if key is None else [key(value) for value in values]
+    order = sorted(used, key=sort_keys.__getitem__)
+    moved = np.zeros(len(values), np.int32)
+    moved[order] = np.arange(len(order))
+    return Column(tuple([values[i] for i in order]), moved[at])
