@@ -27,6 +27,9 @@ _MAX_ADDRESSES = 16
 # of this address, because ten thousand agents that lost one leader connect to the next at once.
 _CONNECT_S = 2.0
 _CONNECT_CAP_S = 10.0
+# The longest delay after a refused connection. No collector listens there, so an attempt costs it nothing,
+# and all agents are back within this time after it listens again.
+_REFUSED_CAP_S = 10.0
 
 
 _Number = TypeVar("_Number", int, float)
@@ -62,13 +65,19 @@ class Route:
         self._backoff.reset()
 
     def failed(
-        self, *, failures: int = 0, leader: str | None = None, silent: bool = False, left: bool = False
+        self,
+        *,
+        failures: int = 0,
+        leader: str | None = None,
+        silent: bool = False,
+        left: bool = False,
+        refused: bool = False,
     ) -> float:
         """Record the end of an attempt or stream, and select the next `target`. Returns seconds to wait.
 
         `failures`: minimum failure count of the back-off. `leader`: the leader's address from a standby, ""
         when it knows none, None when no standby answered. `silent`: the time for the connection passed.
-        `left`: the leader ended the stream and named no other leader.
+        `left`: the leader ended the stream and named no other leader. `refused`: no program listens there.
         """
         if silent:
             _put(self._connect_s, self.target, min(2 * self.connect_s, _CONNECT_CAP_S))
@@ -103,7 +112,11 @@ class Route:
                 # A refused connection costs little. A replica refuses them for a moment as it begins to lead.
                 return self._rng.uniform(0.5, 1.0) * _HINT_JITTER_S
             return self._rng.uniform(0.0, _STANDBY_CAP_S)
-        return self._backoff.next_s(at_least_failures=failures)
+        wait_s = self._backoff.next_s(at_least_failures=failures)
+        if refused:
+            # Half of the longest delay at least: the agents are spread over the time after it listens again.
+            return min(wait_s, self._rng.uniform(0.5, 1.0) * _REFUSED_CAP_S)
+        return wait_s
 
 
 def _put(known: dict[str, _Number], address: str, number: _Number) -> None:

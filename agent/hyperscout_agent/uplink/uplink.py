@@ -38,6 +38,7 @@ _BACKOFF_CAP_S = 60.0
 # A collector that refuses a stream may end it while the agent writes. Then gRPC itself sets the status
 # INTERNAL, without the collector's reason and leader. An attempt at once mostly has these.
 _AGAIN = 3
+_REFUSED = "Connection refused"  # in gRPC's text: no program listens at the address (connect(2))
 
 Options = Sequence[tuple[str, int | str]]
 _OPTIONS: Options = (
@@ -117,13 +118,13 @@ class Uplink:
         again = 0
         while True:
             target = self._route.target
-            failures, leader = 0, None
+            failures, leader, reason = 0, None, ""
             began_s, greeted = self._clock(), self.stats.sessions
             try:
                 await self._session(target)
             except SessionError as ended:
-                failures, leader = ended.failures, ended.leader
-                self._log_failure(target, str(ended), is_expected=ended.is_expected)
+                failures, leader, reason = ended.failures, ended.leader, str(ended)
+                self._log_failure(target, reason, is_expected=ended.is_expected)
             except CredentialsError as error:
                 self._log_failure(target, f"its credentials are not usable: {error}")
             except grpc.aio.AioRpcError as error:
@@ -133,7 +134,8 @@ class Uplink:
                     continue
                 failures, leader = failures_of(error.code()), leader_in(error.trailing_metadata())
                 is_expected = error.code() == grpc.StatusCode.UNAVAILABLE
-                self._log_failure(target, f"{error.code().name}: {error.details()}", is_expected=is_expected)
+                reason = f"{error.code().name}: {error.details()}"
+                self._log_failure(target, reason, is_expected=is_expected)
             except Exception:
                 # A defect in the agent must not end the uplink. The log has the trace.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
@@ -144,7 +146,10 @@ class Uplink:
             # A refused connection fails at once.
             silent = not answered and self._clock() - began_s >= 0.9 * self._route.connect_s
             left = leader == "" and was_greeted
-            wait_s = self._route.failed(failures=failures, leader=leader, silent=silent, left=left)
+            refused = not answered and _REFUSED in reason
+            wait_s = self._route.failed(
+                failures=failures, leader=leader, silent=silent, left=left, refused=refused
+            )
             await self._sleep(wait_s)
 
     def _log_failure(self, target: str, reason: str, *, is_expected: bool = False) -> None:

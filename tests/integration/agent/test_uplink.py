@@ -406,6 +406,15 @@ async def test_a_refusal_that_is_cut_off_is_asked_for_again(
         assert (opened, len(sleeps.asked_s)) == (cut + 1, waits)
 
 
+async def test_no_listener_is_tried_again_soon() -> None:
+    """Agents are back seconds after a collector that was away for long listens again."""
+    away = await FakeCollector().start()
+    await away.stop()
+    async with running(FindingStore("n1"), away.target) as (_, sleeps):
+        await until(lambda: len(sleeps.asked_s) >= 8)
+        assert sleeps.asked_s[:8] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+
+
 async def test_collectors_are_tried_in_turn(collector: FakeCollector) -> None:
     dead = await FakeCollector().start()
     await dead.stop()

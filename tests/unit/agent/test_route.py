@@ -74,6 +74,24 @@ def test_next(targets: str, steps: Steps) -> None:
         assert tried.target == target
 
 
+def test_refused_connections_keep_the_wait_short() -> None:
+    """An attempt costs no collector anything where no program listens."""
+    tried = route("a")
+    assert [tried.failed(refused=True) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert tried.failed() == 60.0, "another failure is as serious as before"
+    assert tried.failed(refused=True, failures=8) == 10.0
+
+
+def test_agents_are_spread_over_the_time_after_refusals() -> None:
+    waits = []
+    for seed in range(100):
+        tried = Route(["a"], Backoff(0.5, 60.0, Random(seed), jitter=1.0), Random(seed))
+        waits.append([tried.failed(refused=True) for _ in range(20)][-1])
+    assert max(waits) <= 10.0
+    assert sum(wait > 5.0 for wait in waits) > 80, "not all at once"
+    assert len({round(wait, 1) for wait in waits}) > 30
+
+
 def test_hints_in_a_row_end_in_a_wait() -> None:
     tried = route("a")
     waits = [tried.failed(leader=f"c{i}:1") for i in range(9)]
