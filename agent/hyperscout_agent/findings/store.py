@@ -3,6 +3,10 @@
 Evidence is state, not a log. A finding replaces the earlier one of the same key, so memory is bounded by
 the number of subjects. After a lost stream the agent sends the state again.
 
+A finding that the collector has acknowledged and that did not change since is named, also in full states.
+A stream begins with the time of the newest finding that the collector holds. If it acknowledged a newer one,
+it has lost findings, and all are sent.
+
 A failed or partial finding does not replace a better one. The store keeps up to one finding of each rank
 (whole, partial, failed) for a key, until a later finding of the same or a higher rank arrives.
 """
@@ -16,6 +20,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hyperscout.v1.discovery_pb2 import Unchanged
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 
 from hyperscout_agent.findings.bulk import Bulk
@@ -37,18 +42,38 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The content of one FindingBatch, and the key versions that its ack confirms."""
+    """The content of one FindingBatch, and the key versions that its ack confirms.
+
+    `versions`: key, version, and what is `held_ns` of the key after the ack.
+    """
 
     findings: tuple[Finding, ...]
+    unchanged: tuple[Unchanged, ...]
     removed: tuple[FindingKey, ...]
-    versions: tuple[tuple[Key, int], ...]
+    versions: tuple[tuple[Key, int, int], ...]
     full_state_ends: bool
 
 
 @dataclass(slots=True)
 class _Entry:
+    """A key. `content`, `marked`, `sent`: the version of the last change, the last mark and the last sending.
+
+    `held_ns`: when the finding was observed that the collector holds, if it differs from the present one in
+    nothing but its time; 0 = the collector may hold another one, or none.
+    """
+
     ranked: list[tuple[int, Finding]]  # (rank, finding), highest rank and oldest first
     marked_at_s: float
+    content: int = 0
+    marked: int = 0
+    sent: int = 0
+    held_ns: int = 0
+
+    @property
+    def newest_ns(self) -> int:
+        """When it was observed, Unix ns; 0 if it must always be sent: a sweep, or several findings."""
+        (_, finding), *others = self.ranked
+        return 0 if others or finding.HasField("sweep") else finding.observed_at.ToNanoseconds()
 
 
 _FAILED, _PARTIAL, _WHOLE = 0, 1, 2
@@ -105,6 +130,8 @@ class FindingStore:
         self._queue: deque[Key] = deque()
         self._queued: set[Key] = set()
         self._streaming = False
+        self._names_unchanged = False  # on this stream
+        self._distrusts = False  # the next stream gets all findings
         self._full_state_left: int | None = (
             None  # queued keys of the full state that are not sent yet; None = the full state has ended
         )
@@ -143,8 +170,8 @@ class FindingStore:
                     f"{key.probe} {key.subject}: not stored: the store has {self._max_findings} findings"
                 )
             self._tombstones.discard(key)
-            self._entries[key] = _Entry([(_rank(finding), finding)], now_s)
-            self._mark(key)
+            entry = self._entries[key] = _Entry([(_rank(finding), finding)], now_s)
+            entry.content = entry.marked = self._mark(key)
             return True
         rank = _rank(finding)
         last_rank, last = entry.ranked[-1]
@@ -155,7 +182,9 @@ class FindingStore:
         self._drop_bulks(one for _, one in replaced)
         if changed or now_s - entry.marked_at_s >= self._refresh_interval_s:
             entry.marked_at_s = now_s
-            self._mark(key)
+            entry.marked = self._mark(key)
+        if changed:
+            entry.content, entry.held_ns = entry.marked, 0
         return changed
 
     def remove(self, key: FindingKey) -> None:
@@ -207,9 +236,19 @@ class FindingStore:
 
     # Stream
 
-    def begin_stream(self) -> None:
-        """Mark all keys dirty. The next batches contain the full state, then the changes."""
+    def begin_stream(self, held_ns: int | None = None) -> None:
+        """Mark all keys dirty. The next batches contain the full state, then the changes.
+
+        `held_ns`: when the newest finding was observed that the collector holds of this process, Unix ns.
+        None: the collector must get all findings.
+        """
         self._streaming = True
+        self._names_unchanged = held_ns is not None and not self._distrusts
+        self._distrusts = False
+        entries = self._entries.values()
+        if held_ns is None or held_ns < max((entry.held_ns for entry in entries), default=0):
+            for entry in entries:
+                entry.held_ns = 0
         self._queue.clear()
         self._queued.clear()
         self._dirty.clear()
@@ -218,6 +257,10 @@ class FindingStore:
             self._mark(key)
         self._full_state_left = len(self._queue)
         self.changed.set()
+
+    def distrust(self) -> None:
+        """The collector does not hold what this store assumes: send all findings on the next stream."""
+        self._distrusts = True
 
     def end_stream(self) -> None:
         """Clear the queue and the tombstones.
@@ -238,43 +281,70 @@ class FindingStore:
         if not self._queue and self._full_state_left is None:
             return None
         findings: list[Finding] = []
+        unchanged: list[Unchanged] = []
         removed: list[FindingKey] = []
-        versions: list[tuple[Key, int]] = []
+        versions: list[tuple[Key, int, int]] = []
         size_bytes = 0
         while self._queue and len(versions) < max_findings:
             key = self._queue[0]
             entry = self._entries.get(key)
-            newest = [one for _, one in entry.ranked] if entry else []
+            same = self._unchanged(key, entry) if entry else None
+            newest = [one for _, one in entry.ranked] if entry and same is None else []
             cost = sum(one.ByteSize() + 8 for one in newest) if newest else 64 + len(key.subject.encode())
             if versions and size_bytes + cost > max_bytes:
                 break
             size_bytes += cost
             self._queue.popleft()
             self._queued.discard(key)
-            versions.append((key, self._dirty[key]))
+            version, held_ns = self._dirty[key], 0
             findings.extend(newest)
             if entry is None:
                 removed.append(FindingKey(node=self.node, probe=key.probe, subject=key.subject))
+            elif same is not None:
+                unchanged.append(same)
+                held_ns = same.observed_ns or same.held_ns
+            else:
+                held_ns = entry.newest_ns
+            if entry is not None:
+                entry.sent = version
+                if same is None or same.observed_ns:
+                    entry.held_ns = 0  # until the ack
+            versions.append((key, version, held_ns))
         ends = False
         if self._full_state_left is not None:
             self._full_state_left -= len(versions)
             if ends := self._full_state_left <= 0:
                 self._full_state_left = None
-        return Batch(tuple(findings), tuple(removed), tuple(versions), ends)
+        return Batch(tuple(findings), tuple(unchanged), tuple(removed), tuple(versions), ends)
 
-    def acked(self, batch: Batch) -> None:
-        """Mark a batch as stored by the collector. Keys that changed since then stay dirty."""
-        for key, version in batch.versions:
+    def _unchanged(self, key: Key, entry: _Entry) -> Unchanged | None:
+        """Return what names a finding that the collector holds, with its new time if that is due."""
+        if not self._names_unchanged or not entry.held_ns:
+            return None
+        observed_ns = entry.newest_ns if entry.marked > entry.sent else 0
+        return Unchanged(probe=key.probe, subject=key.subject, held_ns=entry.held_ns, observed_ns=observed_ns)
+
+    def acked(self, batch: Batch, refused: AbstractSet[Key] = frozenset()) -> None:
+        """Mark a batch as stored by the collector, except what it refused.
+
+        Keys that changed since then stay dirty.
+        """
+        for key, version, held_ns in batch.versions:
+            entry = self._entries.get(key)
+            if entry and entry.sent == version and entry.content <= version and key not in refused:
+                entry.held_ns = held_ns
             if self._dirty.get(key) == version:
                 del self._dirty[key]
                 self._tombstones.discard(key)
 
-    def _mark(self, key: Key) -> None:
-        self._dirty[key] = next(self._versions)
+    def _mark(self, key: Key) -> int:
+        """Make a key dirty. Returns its version."""
+        self._dirty[key] = version = next(self._versions)
         if self._streaming and key not in self._queued:
             self._queued.add(key)
             self._queue.append(key)
             self.changed.set()
+        return version
 
     def _drop_bulks(self, findings: Iterable[Finding]) -> None:
         """Drop the texts of removed findings, unless another finding refers to them."""

@@ -25,7 +25,7 @@ from hyperscout.v1.discovery_pb2 import (
 from hyperscout_formats.text.leader import leader_in
 
 from hyperscout_agent.findings.bulk import Bulk
-from hyperscout_agent.findings.store import Batch, FindingStore
+from hyperscout_agent.findings.store import Batch, FindingStore, Key
 
 _log = logging.getLogger(__name__)
 
@@ -237,6 +237,7 @@ class Session:
         message = FindingBatch(
             sequence=self._sequence,
             findings=batch.findings,
+            unchanged=batch.unchanged,
             removed=batch.removed,
             full_state_ends=batch.full_state_ends,
         )
@@ -281,9 +282,10 @@ class Session:
             raise SessionError(
                 f"the collector sent an ack of batch {ack.sequence}, but only {self._sequence} were sent"
             )
+        refused = {Key(one.key.probe, one.key.subject) for one in ack.refusals}
         while self._in_flight and self._in_flight[0].sequence <= ack.sequence:
             batch = self._in_flight.popleft().batch
-            self._store.acked(batch)
+            self._store.acked(batch, refused)
             self._stats.batches_acked += 1
             self._stats.findings_acked += len(batch.findings)
         for refusal in ack.refusals:

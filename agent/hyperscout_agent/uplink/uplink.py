@@ -181,7 +181,7 @@ class Uplink:
             self.stats.connected = True
             self.stats.sessions += 1
             self._outbox.clear()
-            self._store.begin_stream()
+            self._store.begin_stream(welcome.held_ns if welcome.HasField("held_ns") else None)
             self._route.greeted()
             self._logged.clear()
             _log.info("collector %s: connected, version %s", target, welcome.version)
@@ -190,6 +190,8 @@ class Uplink:
             if self.stats.connected:
                 self.stats.connected, self._lost_s = False, self._clock()
                 self._store.end_stream()
+                if call.done() and await call.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                    self._store.distrust()
                 self._on_end()
             call.cancel()
             await channel.close()

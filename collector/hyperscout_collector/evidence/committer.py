@@ -47,9 +47,12 @@ class FullState:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The changes of one batch or clean-up. `cost_bytes`: memory that it uses while it waits."""
+    """The changes of one batch or clean-up. `cost_bytes`: memory that it uses while it waits.
 
-    rows: Sequence[tuple[Row, bytes]] = ()
+    `rows`: findings, with their encoded form; None = only the times of a stored finding changed.
+    """
+
+    rows: Sequence[tuple[Row, bytes | None]] = ()
     bulks: Sequence[Bulk] = ()
     removed: Sequence[Key] = ()
     forgotten: Mapping[Key, Collection[Row]] = field(default_factory=dict)  # and the rows known at decision
@@ -62,12 +65,13 @@ class Submission:
 class Refused:
     """A finding that was refused.
 
-    `text_missing`: the text that it names was dropped while it waited. `lease_moved`: only its lease ended.
+    `dropped`: what it refers to, a text or a stored finding, was dropped while it waited. `lease_moved`: only
+    its lease ended.
     """
 
     key: Key
     reason: str
-    text_missing: bool = False
+    dropped: bool = False
     lease_moved: bool = False
 
 
@@ -225,7 +229,11 @@ class Committer:
             if unclaimed := self._unclaimed.get(row.key.node):
                 unclaimed.keys.discard(row.key)
             if row.sha256 and not plan.has_text(row.sha256):
-                refused.append(Refused(row.key, "the collector does not have its text", text_missing=True))
+                refused.append(Refused(row.key, "the collector does not have its text", dropped=True))
+                continue
+            if encoded is None:
+                if not plan.renew(row):
+                    refused.append(Refused(row.key, "the collector does not hold it", dropped=True))
                 continue
             if reason := plan.upsert(row, encoded):
                 refused.append(Refused(row.key, reason))
@@ -277,15 +285,21 @@ def _joined(old: _Group, new: _Group) -> _Group | None:
 
 
 def _changes(plan: EvidencePlan, state: EvidenceState) -> Changes:
-    upserts, deletes = [], []
+    upserts, renewed, deletes = [], [], []
     named = set()
     for key, after in plan.rows.items():
         ranks = {row.rank for row in after}
         deletes += [(key, row.rank) for row in state.rows_of_key(key) if row.rank not in ranks]
         # A row that was added and replaced within this plan has an encoded form, but is not in `after`.
-        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.rows_of_key(key)]
+        for row in after:
+            if row in state.rows_of_key(key):
+                continue
+            if (encoded := plan.encoded[key, row.rank]) is None:
+                renewed.append(row)
+            else:
+                upserts.append((row, encoded))
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
     agents = [agent for agent in plan.agents.values() if agent is not None]
     removed = [node for node, agent in plan.agents.items() if agent is None]
-    return Changes(upserts, deletes, bulks, sorted(plan.dropped_bulks), agents, removed)
+    return Changes(upserts, deletes, bulks, sorted(plan.dropped_bulks), agents, removed, renewed)

@@ -252,6 +252,14 @@ class SqliteStore:
                 ],
             )
             db.executemany(
+                "UPDATE findings SET observed_ns = ?, offset_ns = ?, received_ns = ?"
+                " WHERE node = ? AND probe = ? AND subject = ? AND rank = ?",
+                [
+                    (row.observed_ns, row.offset_ns, row.received_ns, *row.key, row.rank)
+                    for row in changes.renewed
+                ],
+            )
+            db.executemany(
                 "INSERT OR REPLACE INTO agents VALUES (?, ?, ?)",
                 [(a.node, str(a.instance), a.version) for a in changes.agents],
             )

@@ -94,7 +94,8 @@ class EvidencePlan:
     state: "EvidenceState"
     now_ns: int
     rows: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = removed
-    encoded: dict[tuple[Key, int], bytes] = field(default_factory=dict)  # by key and rank, of new rows
+    # By key and rank, of new rows; None = only the times of a stored row changed.
+    encoded: dict[tuple[Key, int], bytes | None] = field(default_factory=dict)
     bulks: dict[bytes, Bulk] = field(default_factory=dict)
     agents: dict[str, AgentRow | None] = field(default_factory=dict)  # by node; None = removed
     _touched: dict[str, set[Key]] = field(default_factory=dict)  # by node
@@ -128,6 +129,17 @@ class EvidencePlan:
             while len(kept := self._kept_of(node)) > MAX_KEPT:
                 self._remove_oldest(kept)
         return None
+
+    def renew(self, row: Row) -> bool:
+        """Set the times of a stored finding. Returns False if it is not stored any more."""
+        before = self.rows_of_key(row.key)
+        if not any(one.rank == row.rank and one.same_content(row) for one in before):
+            return False
+        after = merged(before, row, self.now_ns)
+        if after is not before:
+            self._set(row.key, before, after, self._size(after) - self._size(before))
+            self.encoded.setdefault((row.key, row.rank), None)
+        return True
 
     def _kept_of(self, node: str) -> set[Key]:
         return set().union(*(self._keys_of_probe(node, probe) for probe in KEPT_PROBES))

@@ -22,9 +22,11 @@ class Changes:
     maybe_unnamed_bulks: Sequence[bytes] = ()  # digests to delete if no finding names them any more
     agents: Sequence[AgentRow] = ()
     removed_agents: Sequence[str] = ()  # by node
+    renewed: Sequence[Row] = ()  # stored rows with new times
 
     def __bool__(self) -> bool:
-        return bool(self.upserts or self.deletes or self.bulks or self.agents or self.removed_agents)
+        rows = self.upserts or self.renewed or self.deletes
+        return bool(rows or self.bulks or self.agents or self.removed_agents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class StoredFinding:
-    """One row of a page: its key with the rank, times as in `Row`, and the encoded Finding."""
+    """One row of a page: its key with the rank, times as in `Row`, and the encoded Finding.
+
+    `observed_ns` may be later than the time in the finding.
+    """
 
     key: Key
     rank: int

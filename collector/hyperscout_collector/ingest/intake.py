@@ -7,10 +7,10 @@ and decide when a finding counts as stored.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from hyperscout.v1.discovery_pb2 import FindingBatch
+from hyperscout.v1.discovery_pb2 import FindingBatch, Unchanged
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.reporters import (
@@ -41,12 +41,14 @@ _log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 1024 * 1024
 # An agent sends 2000 keys in a batch, with up to three findings each: whole, partial and failed.
-MAX_BATCH_FINDINGS = 8192  # and removed keys
+MAX_BATCH_FINDINGS = 8192  # and unchanged ones and removed keys
 MAX_BATCH_MEMORY = 32 * 1024 * 1024  # bytes, see `limits.decoded_bytes`; a batch of an agent takes 12 MiB
 # Decoded bytes that are checked at once: 5 to 20 ms.
 _SLICE_BYTES = 256 * 1024
 _REFUSED_BYTES = 1024  # what a refused finding counts, which takes no memory
+_SLICE_UNCHANGED = 1000  # unchanged findings that are checked at once: 10 ms
 _MAX_TEXT_CHARS = 100
+_NEVER_UNCHANGED = LEASED_PROBES | {DEVICE_PROBE}
 _DEVICE_PAYLOADS = (None, "lldp", "infiniband")
 
 
@@ -71,17 +73,20 @@ class SweepGate(Protocol):
 
 @dataclass(slots=True)
 class CheckedBatch:
-    """The result of checking a batch. `rows`: accepted findings, with their encoded form.
+    """The result of checking a batch. `rows`: accepted findings, with their encoded form; None = a stored
+    finding with new times.
 
+    `not_held`: findings that the batch names as unchanged, and that are not stored as the reporter assumes.
     `named`: keys of all findings that belong to the reporter, accepted or not. `offset_ns`: the reporter's
     clock minus the collector's. `memory_bytes`: of the accepted findings.
     """
 
     offset_ns: int
-    rows: list[tuple[Row, bytes]] = field(default_factory=list)
+    rows: list[tuple[Row, bytes | None]] = field(default_factory=list)
     removed: list[Key] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     named: set[Key] = field(default_factory=set)
+    not_held: list[Key] = field(default_factory=list)
     memory_bytes: int = 0
 
 
@@ -103,7 +108,8 @@ class Intake:
         `now_ns`: arrival time by the collector's clock, Unix ns.
         """
         self.counters.batches += 1
-        self.counters.findings += len(batch.findings)
+        self.counters.findings += len(batch.findings) + len(batch.unchanged)
+        self.counters.unchanged += len(batch.unchanged)
         sent_ns = _sent_ns(batch, now_ns)
         checked = CheckedBatch(sent_ns - now_ns)
         slice_bytes = 0
@@ -113,6 +119,10 @@ class Intake:
             slice_bytes += _REFUSED_BYTES + checked.memory_bytes - before
             if slice_bytes > _SLICE_BYTES:
                 slice_bytes = 0
+                await asyncio.sleep(0)
+        for i, one in enumerate(batch.unchanged):
+            self._check_unchanged(one, sent_ns, now_ns, checked)
+            if i % _SLICE_UNCHANGED == _SLICE_UNCHANGED - 1:
                 await asyncio.sleep(0)
         for key in batch.removed:
             if self._is_own(Finding(key=key), checked):
@@ -150,6 +160,23 @@ class Intake:
         checked.rows.append((row, finding.SerializeToString()))
         checked.memory_bytes += row.memory_bytes
 
+    def _check_unchanged(self, one: Unchanged, sent_ns: int, now_ns: int, checked: CheckedBatch) -> None:
+        """Look up a finding that is named in place of being sent.
+
+        A sweep is not renewed without its lease, and a finding of a device in the node not by the agent.
+        """
+        key = Key(self.reporter, one.probe, one.subject)
+        held = (row for row in self.state.rows_of_key(key) if row.observed_ns == one.held_ns)
+        row = next(held, None)
+        if row is None or row.sha256 or key.probe in _NEVER_UNCHANGED:
+            checked.not_held.append(key)
+            return
+        checked.named.add(key)
+        if (observed_ns := min(one.observed_ns, sent_ns)) > row.observed_ns:
+            offset_ns = sent_ns - now_ns
+            row = replace(row, observed_ns=observed_ns, offset_ns=offset_ns, received_ns=now_ns)
+            checked.rows.append((row, None))
+
     def _row(self, finding: Finding, key: Key, sent_ns: int, now_ns: int) -> Row:
         memory_bytes = decoded_bytes(finding)
         if all(text.isprintable() for text in key):  # otherwise `row_of` refuses it
@@ -180,7 +207,19 @@ class Intake:
         self.counters.refusals[why] += 1
 
 
-def texts_of(rows: Iterable[tuple[Row, bytes]]) -> set[bytes]:
+def newest_held_ns(state: EvidenceState, node: str, instance: int) -> int:
+    """Returns when the newest finding of this process of an agent was observed, Unix ns by the agent's clock.
+
+    0 = the evidence is not of this process.
+    """
+    agent = state.agents.get(node)
+    if agent is None or agent.instance != instance:
+        return 0
+    rows = state.rows_of_node(node)
+    return max((row.observed_ns for row in rows if row.key.probe != DEVICE_PROBE), default=0)
+
+
+def texts_of(rows: Iterable[tuple[Row, bytes | None]]) -> set[bytes]:
     """Returns the digests of the texts that the rows name."""
     return {row.sha256 for row, _ in rows if row.sha256}
 

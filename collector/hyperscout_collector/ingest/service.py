@@ -24,7 +24,7 @@ from hyperscout_collector.evidence.state import Bulk, EvidenceState
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
-from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate
+from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate, newest_held_ns
 from hyperscout_collector.ingest.refusals import LineLimit, Refusals, host_of
 from hyperscout_collector.ingest.session import Session, TakeId, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
@@ -219,6 +219,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             version=settings.version,
             heartbeat_interval_s=settings.heartbeat_interval_s,
             bulk_held=self._state.bulks_of(stream.node),
+            held_ns=newest_held_ns(self._state, stream.node, stream.hello.instance),
         )
         await context.write(StreamFindingsResponse(welcome=welcome))
         # The sender starts after Welcome: an agent must receive Welcome first, even when a lease is already

@@ -22,6 +22,7 @@ from hyperscout.v1.discovery_pb2 import (
 )
 from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.facts.clean_message import clean
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
 from hyperscout_runtime.units import NS
@@ -68,7 +69,7 @@ class _Batch:
     """A checked batch. `texts`: digests that its findings name."""
 
     sequence: int
-    rows: list[tuple[Row, bytes]]
+    rows: list[tuple[Row, bytes | None]]
     removed: list[Key]
     refused: list[Refused]
     full_state: FullState | None
@@ -147,10 +148,11 @@ class Session:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"a batch of {batch.ByteSize()} bytes; a batch has at most {MAX_BATCH_BYTES}",
             )
-        if (count := len(batch.findings) + len(batch.removed)) > MAX_BATCH_FINDINGS:
+        size = len(batch.findings) + len(batch.unchanged) + len(batch.removed)
+        if size > MAX_BATCH_FINDINGS:
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"a batch of {count} findings and removed keys; a batch has at most {MAX_BATCH_FINDINGS}",
+                f"a batch of {size} findings and removed keys; a batch has at most {MAX_BATCH_FINDINGS}",
             )
         held_bytes = sum(one.memory_bytes for one in self._held)
         if len(self._held) >= _MAX_HELD_BATCHES or held_bytes > _MAX_WAITING_MEMORY:
@@ -164,6 +166,12 @@ class Session:
     async def _checked(self, batch: FindingBatch, now_ns: int) -> _Batch:
         found = await self._intake.check(batch, now_ns)
         self.streams.heard(self.stream, now_ns, found.offset_ns)
+        if found.not_held:
+            raise StreamEndedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the collector does not hold {count(len(found.not_held), 'finding')} "
+                "that the batch names as unchanged: connect again, and send all findings",
+            )
         if self._seen is not None:
             self._seen |= found.named
             if len(self._seen) > _MAX_KEYS:
@@ -256,12 +264,11 @@ class Session:
             return
         match done.exception():
             case None:
-                if any(one.text_missing for one in done.result()):
-                    # The agent assumes that the collector has the text. The Welcome of its next stream lists
-                    # the stored texts.
+                if any(one.dropped for one in done.result()):
+                    # The agent assumes that the collector has it. The next Welcome says what is stored.
                     self.stream.end(
                         grpc.StatusCode.FAILED_PRECONDITION,
-                        "the collector dropped a text that a finding names: connect again",
+                        "the collector dropped a text or finding that the batch refers to: connect again",
                     )
                     return
                 refused = [*refused, *done.result()]

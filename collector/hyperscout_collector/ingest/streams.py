@@ -29,6 +29,7 @@ class IngestCounters:
     rejected_streams: int = 0
     batches: int = 0
     findings: int = 0
+    unchanged: int = 0  # of these findings: named as unchanged
     refused: int = 0
     bulk_texts: int = 0
     bytes: int = 0  # encoded size of all messages

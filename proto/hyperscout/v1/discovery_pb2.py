@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from hyperscout.v1 import finding_pb2 as hyperscout_dot_v1_dot_finding__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dhyperscout/v1/discovery.proto\x12\rhyperscout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bhyperscout/v1/finding.proto\"\xfb\x01\n\x15StreamFindingsRequest\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.hyperscout.v1.HelloH\x00\x12,\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1b.hyperscout.v1.FindingBatchH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.hyperscout.v1.BulkChunkH\x00\x12-\n\theartbeat\x18\x04 \x01(\x0b\x32\x18.hyperscout.v1.HeartbeatH\x00\x12(\n\x07nccl_id\x18\x05 \x01(\x0b\x32\x15.hyperscout.v1.NcclIdH\x00\x42\t\n\x07message\"H\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06probes\x18\x03 \x03(\t\x12\x10\n\x08instance\x18\x04 \x01(\x06\"\xbc\x01\n\x0c\x46indingBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x16.hyperscout.v1.Finding\x12*\n\x07removed\x18\x03 \x03(\x0b\x32\x19.hyperscout.v1.FindingKey\x12\x17\n\x0f\x66ull_state_ends\x18\x04 \x01(\x08\x12+\n\x07sent_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"G\n\tBulkChunk\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\x1d\n\tHeartbeat\x12\x10\n\x08\x66indings\x18\x01 \x01(\x04\"\x9b\x04\n\x16StreamFindingsResponse\x12!\n\x03\x61\x63k\x18\x01 \x01(\x0b\x32\x12.hyperscout.v1.AckH\x00\x12*\n\x05lease\x18\x02 \x01(\x0b\x32\x19.hyperscout.v1.SweepLeaseH\x00\x12,\n\x06revoke\x18\x03 \x01(\x0b\x32\x1a.hyperscout.v1.SweepRevokeH\x00\x12-\n\tintervals\x18\x04 \x01(\x0b\x32\x18.hyperscout.v1.IntervalsH\x00\x12,\n\tneed_bulk\x18\x05 \x01(\x0b\x32\x17.hyperscout.v1.NeedBulkH\x00\x12)\n\x07welcome\x18\x06 \x01(\x0b\x32\x16.hyperscout.v1.WelcomeH\x00\x12\x34\n\rmeasure_pairs\x18\x07 \x01(\x0b\x32\x1b.hyperscout.v1.MeasurePairsH\x00\x12\x36\n\x0estop_measuring\x18\x08 \x01(\x0b\x32\x1c.hyperscout.v1.StopMeasuringH\x00\x12\x32\n\x0cmeasure_nccl\x18\t \x01(\x0b\x32\x1a.hyperscout.v1.MeasureNcclH\x00\x12(\n\x07nccl_id\x18\n \x01(\x0b\x32\x15.hyperscout.v1.NcclIdH\x00\x12%\n\x05seeds\x18\x0b \x01(\x0b\x32\x14.hyperscout.v1.SeedsH\x00\x42\t\n\x07message\"\x1a\n\x05Seeds\x12\x11\n\taddresses\x18\x01 \x03(\t\"K\n\x07Welcome\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x1c\n\x14heartbeat_interval_s\x18\x02 \x01(\x01\x12\x11\n\tbulk_held\x18\x03 \x03(\x0c\"A\n\x03\x41\x63k\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x08refusals\x18\x02 \x03(\x0b\x32\x16.hyperscout.v1.Refusal\"V\n\x07Refusal\x12&\n\x03key\x18\x01 \x01(\x0b\x32\x19.hyperscout.v1.FindingKey\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x13\n\x0blease_moved\x18\x03 \x01(\x08\"P\n\nSweepLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x12\n\ninterval_s\x18\x04 \x01(\x01\"/\n\x0bSweepRevoke\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x91\x01\n\tIntervals\x12K\n\x13interval_s_by_probe\x18\x01 \x03(\x0b\x32..hyperscout.v1.Intervals.IntervalSByProbeEntry\x1a\x37\n\x15IntervalSByProbeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1a\n\x08NeedBulk\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\"6\n\x0cMeasurePairs\x12&\n\x05tasks\x18\x01 \x03(\x0b\x32\x17.hyperscout.v1.PairTask\"\xdc\x01\n\x08PairTask\x12\x0f\n\x07task_id\x18\x01 \x01(\x06\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12\x11\n\tinterface\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x16\n\x0epeer_interface\x18\x05 \x01(\t\x12\x14\n\x0cpeer_address\x18\x06 \x01(\t\x12\x11\n\tpeer_port\x18\x07 \x01(\r\x12\x0b\n\x03key\x18\x08 \x01(\x0c\x12\x0e\n\x06method\x18\t \x01(\t\x12\r\n\x05pings\x18\n \x01(\r\x12\r\n\x05\x66irst\x18\x0b \x01(\x08\x12\x11\n\texpires_s\x18\x0c \x01(\x01\"\x1f\n\rStopMeasuring\x12\x0e\n\x06reason\x18\x01 \x01(\t\"q\n\x0bMeasureNccl\x12\x0f\n\x07task_id\x18\x01 \x01(\x06\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\r\n\x05ranks\x18\x03 \x01(\r\x12\x0c\n\x04peer\x18\x04 \x01(\t\x12\x13\n\x0bsizes_bytes\x18\x05 \x03(\x04\x12\x11\n\ttimeout_s\x18\x06 \x01(\x01\"=\n\x06NcclId\x12\x0f\n\x07task_id\x18\x01 \x01(\x06\x12\x11\n\tunique_id\x18\x02 \x01(\x0c\x12\x0f\n\x07\x66\x61ilure\x18\x03 \x01(\t2u\n\x10\x44iscoveryService\x12\x61\n\x0eStreamFindings\x12$.hyperscout.v1.StreamFindingsRequest\x1a%.hyperscout.v1.StreamFindingsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dhyperscout/v1/discovery.proto\x12\rhyperscout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bhyperscout/v1/finding.proto\"\xfb\x01\n\x15StreamFindingsRequest\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.hyperscout.v1.HelloH\x00\x12,\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x1b.hyperscout.v1.FindingBatchH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.hyperscout.v1.BulkChunkH\x00\x12-\n\theartbeat\x18\x04 \x01(\x0b\x32\x18.hyperscout.v1.HeartbeatH\x00\x12(\n\x07nccl_id\x18\x05 \x01(\x0b\x32\x15.hyperscout.v1.NcclIdH\x00\x42\t\n\x07message\"H\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06probes\x18\x03 \x03(\t\x12\x10\n\x08instance\x18\x04 \x01(\x06\"\xe9\x01\n\x0c\x46indingBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x16.hyperscout.v1.Finding\x12*\n\x07removed\x18\x03 \x03(\x0b\x32\x19.hyperscout.v1.FindingKey\x12\x17\n\x0f\x66ull_state_ends\x18\x04 \x01(\x08\x12+\n\x07sent_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\tunchanged\x18\x06 \x03(\x0b\x32\x18.hyperscout.v1.Unchanged\"Q\n\tUnchanged\x12\r\n\x05probe\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0f\n\x07held_ns\x18\x03 \x01(\x10\x12\x13\n\x0bobserved_ns\x18\x04 \x01(\x10\"G\n\tBulkChunk\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\x1d\n\tHeartbeat\x12\x10\n\x08\x66indings\x18\x01 \x01(\x04\"\x9b\x04\n\x16StreamFindingsResponse\x12!\n\x03\x61\x63k\x18\x01 \x01(\x0b\x32\x12.hyperscout.v1.AckH\x00\x12*\n\x05lease\x18\x02 \x01(\x0b\x32\x19.hyperscout.v1.SweepLeaseH\x00\x12,\n\x06revoke\x18\x03 \x01(\x0b\x32\x1a.hyperscout.v1.SweepRevokeH\x00\x12-\n\tintervals\x18\x04 \x01(\x0b\x32\x18.hyperscout.v1.IntervalsH\x00\x12,\n\tneed_bulk\x18\x05 \x01(\x0b\x32\x17.hyperscout.v1.NeedBulkH\x00\x12)\n\x07welcome\x18\x06 \x01(\x0b\x32\x16.hyperscout.v1.WelcomeH\x00\x12\x34\n\rmeasure_pairs\x18\x07 \x01(\x0b\x32\x1b.hyperscout.v1.MeasurePairsH\x00\x12\x36\n\x0estop_measuring\x18\x08 \x01(\x0b\x32\x1c.hyperscout.v1.StopMeasuringH\x00\x12\x32\n\x0cmeasure_nccl\x18\t \x01(\x0b\x32\x1a.hyperscout.v1.MeasureNcclH\x00\x12(\n\x07nccl_id\x18\n \x01(\x0b\x32\x15.hyperscout.v1.NcclIdH\x00\x12%\n\x05seeds\x18\x0b \x01(\x0b\x32\x14.hyperscout.v1.SeedsH\x00\x42\t\n\x07message\"\x1a\n\x05Seeds\x12\x11\n\taddresses\x18\x01 \x03(\t\"m\n\x07Welcome\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x1c\n\x14heartbeat_interval_s\x18\x02 \x01(\x01\x12\x11\n\tbulk_held\x18\x03 \x03(\x0c\x12\x14\n\x07held_ns\x18\x04 \x01(\x10H\x00\x88\x01\x01\x42\n\n\x08_held_ns\"A\n\x03\x41\x63k\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x08refusals\x18\x02 \x03(\x0b\x32\x16.hyperscout.v1.Refusal\"V\n\x07Refusal\x12&\n\x03key\x18\x01 \x01(\x0b\x32\x19.hyperscout.v1.FindingKey\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x13\n\x0blease_moved\x18\x03 \x01(\x08\"P\n\nSweepLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x12\n\ninterval_s\x18\x04 \x01(\x01\"/\n\x0bSweepRevoke\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x91\x01\n\tIntervals\x12K\n\x13interval_s_by_probe\x18\x01 \x03(\x0b\x32..hyperscout.v1.Intervals.IntervalSByProbeEntry\x1a\x37\n\x15IntervalSByProbeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x1a\n\x08NeedBulk\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\"6\n\x0cMeasurePairs\x12&\n\x05tasks\x18\x01 \x03(\x0b\x32\x17.hyperscout.v1.PairTask\"\xdc\x01\n\x08PairTask\x12\x0f\n\x07task_id\x18\x01 \x01(\x06\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12\x11\n\tinterface\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x16\n\x0epeer_interface\x18\x05 \x01(\t\x12\x14\n\x0cpeer_address\x18\x06 \x01(\t\x12\x11\n\tpeer_port\x18\x07 \x01(\r\x12\x0b\n\x03key\x18\x08 \x01(\x0c\x12\x0e\n\x06method\x18\t \x01(\t\x12\r\n\x05pings\x18\n \x01(\r\x12\r\n\x05\x66irst\x18\x0b \x01(\x08\x12\x11\n\texpires_s\x18\x0c \x01(\x01\"\x1f\n\rStopMeasuring\x12\x0e\n\x06reason\x18\x01 \x01(\t\"q\n\x0bMeasureNccl\x12\x0f\n\x07task_id\x18\x01 \x01(\x06\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\r\n\x05ranks\x18\x03 \x01(\r\x12\x0c\n\x04peer\x18\x04 \x01(\t\x12\x13\n\x0bsizes_bytes\x18\x05 \x03(\x04\x12\x11\n\ttimeout_s\x18\x06 \x01(\x01\"=\n\x06NcclId\x12\x0f\n\x07task_id\x18\x01 \x01(\x06\x12\x11\n\tunique_id\x18\x02 \x01(\x0c\x12\x0f\n\x07\x66\x61ilure\x18\x03 \x01(\t2u\n\x10\x44iscoveryService\x12\x61\n\x0eStreamFindings\x12$.hyperscout.v1.StreamFindingsRequest\x1a%.hyperscout.v1.StreamFindingsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,41 +40,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_start=364
   _globals['_HELLO']._serialized_end=436
   _globals['_FINDINGBATCH']._serialized_start=439
-  _globals['_FINDINGBATCH']._serialized_end=627
-  _globals['_BULKCHUNK']._serialized_start=629
-  _globals['_BULKCHUNK']._serialized_end=700
-  _globals['_HEARTBEAT']._serialized_start=702
-  _globals['_HEARTBEAT']._serialized_end=731
-  _globals['_STREAMFINDINGSRESPONSE']._serialized_start=734
-  _globals['_STREAMFINDINGSRESPONSE']._serialized_end=1273
-  _globals['_SEEDS']._serialized_start=1275
-  _globals['_SEEDS']._serialized_end=1301
-  _globals['_WELCOME']._serialized_start=1303
-  _globals['_WELCOME']._serialized_end=1378
-  _globals['_ACK']._serialized_start=1380
-  _globals['_ACK']._serialized_end=1445
-  _globals['_REFUSAL']._serialized_start=1447
-  _globals['_REFUSAL']._serialized_end=1533
-  _globals['_SWEEPLEASE']._serialized_start=1535
-  _globals['_SWEEPLEASE']._serialized_end=1615
-  _globals['_SWEEPREVOKE']._serialized_start=1617
-  _globals['_SWEEPREVOKE']._serialized_end=1664
-  _globals['_INTERVALS']._serialized_start=1667
-  _globals['_INTERVALS']._serialized_end=1812
-  _globals['_INTERVALS_INTERVALSBYPROBEENTRY']._serialized_start=1757
-  _globals['_INTERVALS_INTERVALSBYPROBEENTRY']._serialized_end=1812
-  _globals['_NEEDBULK']._serialized_start=1814
-  _globals['_NEEDBULK']._serialized_end=1840
-  _globals['_MEASUREPAIRS']._serialized_start=1842
-  _globals['_MEASUREPAIRS']._serialized_end=1896
-  _globals['_PAIRTASK']._serialized_start=1899
-  _globals['_PAIRTASK']._serialized_end=2119
-  _globals['_STOPMEASURING']._serialized_start=2121
-  _globals['_STOPMEASURING']._serialized_end=2152
-  _globals['_MEASURENCCL']._serialized_start=2154
-  _globals['_MEASURENCCL']._serialized_end=2267
-  _globals['_NCCLID']._serialized_start=2269
-  _globals['_NCCLID']._serialized_end=2330
-  _globals['_DISCOVERYSERVICE']._serialized_start=2332
-  _globals['_DISCOVERYSERVICE']._serialized_end=2449
+  _globals['_FINDINGBATCH']._serialized_end=672
+  _globals['_UNCHANGED']._serialized_start=674
+  _globals['_UNCHANGED']._serialized_end=755
+  _globals['_BULKCHUNK']._serialized_start=757
+  _globals['_BULKCHUNK']._serialized_end=828
+  _globals['_HEARTBEAT']._serialized_start=830
+  _globals['_HEARTBEAT']._serialized_end=859
+  _globals['_STREAMFINDINGSRESPONSE']._serialized_start=862
+  _globals['_STREAMFINDINGSRESPONSE']._serialized_end=1401
+  _globals['_SEEDS']._serialized_start=1403
+  _globals['_SEEDS']._serialized_end=1429
+  _globals['_WELCOME']._serialized_start=1431
+  _globals['_WELCOME']._serialized_end=1540
+  _globals['_ACK']._serialized_start=1542
+  _globals['_ACK']._serialized_end=1607
+  _globals['_REFUSAL']._serialized_start=1609
+  _globals['_REFUSAL']._serialized_end=1695
+  _globals['_SWEEPLEASE']._serialized_start=1697
+  _globals['_SWEEPLEASE']._serialized_end=1777
+  _globals['_SWEEPREVOKE']._serialized_start=1779
+  _globals['_SWEEPREVOKE']._serialized_end=1826
+  _globals['_INTERVALS']._serialized_start=1829
+  _globals['_INTERVALS']._serialized_end=1974
+  _globals['_INTERVALS_INTERVALSBYPROBEENTRY']._serialized_start=1919
+  _globals['_INTERVALS_INTERVALSBYPROBEENTRY']._serialized_end=1974
+  _globals['_NEEDBULK']._serialized_start=1976
+  _globals['_NEEDBULK']._serialized_end=2002
+  _globals['_MEASUREPAIRS']._serialized_start=2004
+  _globals['_MEASUREPAIRS']._serialized_end=2058
+  _globals['_PAIRTASK']._serialized_start=2061
+  _globals['_PAIRTASK']._serialized_end=2281
+  _globals['_STOPMEASURING']._serialized_start=2283
+  _globals['_STOPMEASURING']._serialized_end=2314
+  _globals['_MEASURENCCL']._serialized_start=2316
+  _globals['_MEASURENCCL']._serialized_end=2429
+  _globals['_NCCLID']._serialized_start=2431
+  _globals['_NCCLID']._serialized_end=2492
+  _globals['_DISCOVERYSERVICE']._serialized_start=2494
+  _globals['_DISCOVERYSERVICE']._serialized_end=2611
 # @@protoc_insertion_point(module_scope)

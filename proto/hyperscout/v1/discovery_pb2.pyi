@@ -102,6 +102,7 @@ class FindingBatch(_message.Message):
     REMOVED_FIELD_NUMBER: _builtins.int
     FULL_STATE_ENDS_FIELD_NUMBER: _builtins.int
     SENT_AT_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Grows by one with each batch of this stream, from 1."""
     full_state_ends: _builtins.bool
@@ -120,6 +121,12 @@ class FindingBatch(_message.Message):
         agent's wrong clock does no harm. Unset: the collector assumes equal clocks, unless a finding is from the future.
         """
 
+    @_builtins.property
+    def unchanged(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unchanged]:
+        """Findings that the collector has acknowledged and that did not change since, in place of the findings themselves.
+        Only on a stream whose Welcome has held_ns.
+        """
+
     def __init__(
         self,
         *,
@@ -128,14 +135,49 @@ class FindingBatch(_message.Message):
         removed: _abc.Iterable[_finding_pb2.FindingKey] | None = ...,
         full_state_ends: _builtins.bool = ...,
         sent_at: _timestamp_pb2.Timestamp | None = ...,
+        unchanged: _abc.Iterable[Global___Unchanged] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sent_at", b"sent_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "full_state_ends", b"full_state_ends", "removed", b"removed", "sent_at", b"sent_at", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "full_state_ends", b"full_state_ends", "removed", b"removed", "sent_at", b"sent_at", "sequence", b"sequence", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FindingBatch: _TypeAlias = FindingBatch  # noqa: Y015
+
+@_typing.final
+class Unchanged(_message.Message):
+    """Names a finding of this process that the collector holds. If the collector does not hold it, it ends the stream with
+    FAILED_PRECONDITION, and the agent sends all findings on its next stream.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    HELD_NS_FIELD_NUMBER: _builtins.int
+    OBSERVED_NS_FIELD_NUMBER: _builtins.int
+    probe: _builtins.str
+    subject: _builtins.str
+    held_ns: _builtins.int
+    """observed_at of the acknowledged finding: Unix ns by the agent's clock."""
+    observed_ns: _builtins.int
+    """When the agent last observed the same; 0 = at held_ns."""
+    def __init__(
+        self,
+        *,
+        probe: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        held_ns: _builtins.int = ...,
+        observed_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_ns", b"held_ns", "observed_ns", b"observed_ns", "probe", b"probe", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unchanged: _TypeAlias = Unchanged  # noqa: Y015
 
 @_typing.final
 class BulkChunk(_message.Message):
@@ -285,10 +327,15 @@ class Welcome(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
     BULK_HELD_FIELD_NUMBER: _builtins.int
+    HELD_NS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the collector."""
     heartbeat_interval_s: _builtins.float
     """Send a heartbeat at least this often."""
+    held_ns: _builtins.int
+    """The newest observed_at of the findings that the collector holds of this process of the agent: Unix ns by the
+    agent's clock; 0 = it holds none. Absent: the collector does not accept FindingBatch.unchanged.
+    """
     @_builtins.property
     def bulk_held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Digests of bulk texts of this node that the collector already holds. The agent does not send them again."""
@@ -299,12 +346,15 @@ class Welcome(_message.Message):
         version: _builtins.str = ...,
         heartbeat_interval_s: _builtins.float = ...,
         bulk_held: _abc.Iterable[_builtins.bytes] | None = ...,
+        held_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_held_ns", b"_held_ns", "held_ns", b"held_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_held", b"bulk_held", "heartbeat_interval_s", b"heartbeat_interval_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_ns", b"_held_ns", "bulk_held", b"bulk_held", "heartbeat_interval_s", b"heartbeat_interval_s", "held_ns", b"held_ns", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__held_ns: _TypeAlias = _typing.Literal["held_ns"]  # noqa: Y015
+    _WhichOneofArgType__held_ns: _TypeAlias = _typing.Literal["_held_ns", b"_held_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held_ns) -> _WhichOneofReturnType__held_ns | None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 

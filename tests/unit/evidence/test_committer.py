@@ -394,7 +394,7 @@ async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
         assert r.store.bulk(bulk.sha256) is None
         assert not r.state.holds_bulk(bulk.sha256)
         refused = await (await r.submit([sweep("n1", bulk.sha256)]))
-        assert [one.text_missing for one in refused] == [True]  # type: ignore[attr-defined]
+        assert [one.dropped for one in refused] == [True]  # type: ignore[attr-defined]
 
 
 async def test_what_a_manager_showed_goes_with_the_agent_that_asked_it(tmp_path: Path) -> None:

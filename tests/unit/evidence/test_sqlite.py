@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,16 @@ def test_pages_go_through_everything_once_and_in_order(store: SqliteStore) -> No
     only = store.page("n0", "lldp", None, 1)[0]
     assert (only.observed_ns - only.offset_ns, only.received_ns) == (T0 - 3 * S, T0)
     assert Finding.FromString(only.finding) == lldp("n0", "eth0")
+
+
+def test_new_times_of_a_stored_finding(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "evidence.db")
+    first, other = kept(lldp("n1", "eth0")), kept(lldp("n1", "eth1"))
+    store.apply(Changes([first, other]))
+    later = replace(first[0], observed_ns=T0 + 60 * S, offset_ns=S, received_ns=T0 + 59 * S)
+    store.apply(Changes(renewed=[later]))
+    assert sorted(store.load().rows, key=lambda row: row.key) == [later, other[0]]
+    store.close()
 
 
 @pytest.mark.parametrize(

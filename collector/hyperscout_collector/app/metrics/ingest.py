@@ -24,6 +24,10 @@ STREAMS_ENDED = counter(
     "hyperscout_collector_streams_ended_total", "Streams that the collector ended or refused."
 )
 FINDINGS = counter("hyperscout_collector_findings_total", "Findings received.")
+UNCHANGED = counter(
+    "hyperscout_collector_findings_unchanged_total",
+    "Findings received that did not change: agents name them, and send only their times.",
+)
 FINDINGS_REFUSED = counter("hyperscout_collector_findings_refused_total", "Findings refused.")
 REFUSED = counter(
     "hyperscout_collector_refused_total", "Reports refused because of their sender, by reason.", "reason"
@@ -127,6 +131,7 @@ def _streams(ingest: Ingest, evidence: Evidence) -> Iterator[str]:
     yield STREAMS.of(counters.streams)
     yield STREAMS_ENDED.of(counters.rejected_streams)
     yield FINDINGS.of(counters.findings)
+    yield UNCHANGED.of(counters.unchanged)
     yield FINDINGS_REFUSED.of(counters.refused)
     yield REFUSED.by({reason: counters.refusals[reason] for reason in REFUSALS})
     yield BATCHES.of(counters.batches)

@@ -209,8 +209,10 @@ class TopologyService:
             raise  # never reached: abort raises
 
     def _stored(self, row: StoredFinding) -> pb.StoredFinding:
+        finding = Finding.FromString(row.finding)
+        finding.observed_at.FromNanoseconds(row.observed_ns)
         return pb.StoredFinding(
-            finding=Finding.FromString(row.finding),
+            finding=finding,
             received_at=timestamp(row.received_ns),
             stale=self._backend.is_stale(row.observed_ns - row.offset_ns),
         )
