@@ -108,6 +108,7 @@ class PlayedAgent(Played):
         directives: Directives = {"lease": [self._take_lease], "revoke": [self._revoke]}
         super().__init__(host, world, instance, probes, seed, directives, self._drop_leases)
         self.host = host
+        self.flaps = 0  # of each port, beside those of the fabric's cables
         self._adapters: dict[str, SimAdapter] = {}
         self._up: dict[str, bool] = {}
         self._link_downed: dict[str, int] = {}
@@ -131,7 +132,7 @@ class PlayedAgent(Played):
             if self._up.get(adapter.device) and cable is None:
                 self._link_downed[adapter.device] = self._link_downed.get(adapter.device, 0) + 1
             self._up[adapter.device] = cable is not None
-            fact = port_facts(adapter, cable, self._link_downed.get(adapter.device, 0))
+            fact = port_facts(adapter, cable, self._link_downed.get(adapter.device, 0) + self.flaps)
             finding = self._finding("infiniband", f"{adapter.device}/1")
             finding.infiniband.CopyFrom(infiniband_to_proto(fact))
             self.store.put(finding)
@@ -141,6 +142,7 @@ class PlayedAgent(Played):
                 finding.outcome = Outcome.OUTCOME_NOTHING
                 finding.reason = "no neighbour heard" if port.carrier else "no carrier"
             finding.lldp.CopyFrom(lldp_to_proto(port))
+            finding.lldp.carrier_changes += self.flaps
             self.store.put(finding)
         for gpu in gpus:
             finding = self._finding("nvlink", gpu.pci_address)

@@ -140,6 +140,11 @@ class InputsView:
         """
         return dict(self._latency)
 
+    @property
+    def reporters(self) -> int:
+        """Number of reporters with a successful reading."""
+        return len(self._seen_ns)
+
     def seen_ns(self, name: str) -> int:
         """Returns when this reporter made its newest successful reading, Unix ns; 0 = there is none."""
         return self._seen_ns.get(name, 0)

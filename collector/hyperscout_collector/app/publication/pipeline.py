@@ -2,7 +2,9 @@
 
     commit -> (debounce) -> snapshot on the loop -> in a thread: `Inference` -> publishers
 
-One inference runs at a time; the next one covers changes that arrive meanwhile. These events start one:
+One inference runs at a time; the next one covers changes that arrive meanwhile. While many agents send their
+full states (`Storm`), inference waits: the collector needs its processor time to take them in. These events
+start one:
 
 - The evidence changes.
 - Only timestamps in the evidence change. Inference then waits `refresh_s`; it still runs, because the age of
@@ -32,6 +34,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_collector.app.inference.cluster import Cluster, ClusterView
 from hyperscout_collector.app.inference.failures import Failures
 from hyperscout_collector.app.inference.inference import Inference, Result
+from hyperscout_collector.app.publication.storm import MANY, Storm
 from hyperscout_collector.decisions.publication.generations import Decision, GenerationNotHeldError
 from hyperscout_collector.decisions.publication.membership import HeldTree
 from hyperscout_collector.evidence.rows import Key, Row
@@ -45,6 +48,7 @@ _T = TypeVar("_T")
 
 LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
 _IDLE_S = 3600.0  # longest wait when nothing is due
+_STORM_LOOKS = 40  # at most, each after `LOOK_S`
 _CLOSE_S = 15.0  # leaves time for the steps of the stop that follow
 
 
@@ -88,6 +92,7 @@ class Pipeline:
         self._debounce_s = debounce_s
         self._refresh_ns = int(refresh_s * NS)
         self._causes = causes or CauseLog()
+        self._storm = Storm()
         self._unread: tuple[str, ...] = ()  # evidence that cannot be read
         self._full_states: set[str] = set()  # reporters whose full state came after the last snapshot
         self._cluster_changed = False
@@ -148,10 +153,12 @@ class Pipeline:
 
         It counts from the next snapshot on. The one that is being inferred from does not contain it.
         """
+        self._storm.full_state(self._clock_ns())
         takeover = self._inference.takeover
         if takeover is not None:
             self._full_states.add(node)
             if takeover.active and takeover.lacks_only(self._full_states):
+                self._storm.end()
                 self.infer_again(TAKEOVER)
 
     def cluster_changed(self) -> None:
@@ -167,6 +174,8 @@ class Pipeline:
 
     async def run(self) -> None:
         """Infer until cancelled."""
+        if self._view.reporters >= MANY:
+            self._storm.begin(self._clock_ns())
         while True:
             await self._until_due()
             if not self._cluster.is_known:
@@ -179,6 +188,7 @@ class Pipeline:
             if self._news or _is_due(self._infer_at_ns, now_ns):
                 if self._news and self._debounce_s:
                     await asyncio.sleep(self._pause_s)
+                await self._storm_over()
                 await self._infer()
             elif _is_due(self._tick_at_ns, now_ns):
                 await self._decide(self._inference.generations.tick, now_ns, waited=True)
@@ -224,6 +234,13 @@ class Pipeline:
             delay_s = (min(due) - self._clock_ns()) / NS if due else _IDLE_S
             await self._woken(min(max(delay_s, 0.0), _IDLE_S))
         self._wake.clear()
+
+    async def _storm_over(self) -> None:
+        """Wait until the storm is over. There is no wait until the first generation is published."""
+        for _ in range(_STORM_LOOKS):
+            if self._inference.published is None or not self._storm.is_on(self._clock_ns()):
+                return
+            await asyncio.sleep(LOOK_S)
 
     @property
     def _pause_s(self) -> float:
