@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hyperscout_cli.loadtest.agents_process import renew
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import cluster
 from support.collector_process import collector_process
 from support.collectors import playing
 from support.waiting import TIMEOUT_S, eventually
@@ -144,3 +147,25 @@ async def test_a_collector_that_is_not_there_is_one_line(tmp_path: Path) -> None
         code, out, err = await result(process)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "cannot reach the collector at 127.0.0.1:1" in err
+
+
+async def test_later_observations_keep_the_change_of_all_findings() -> None:
+    """Otherwise a restart after it would be a change of all findings, too."""
+    player = Player(cluster(2), ["127.0.0.1:1"], lldp=True)
+    host = player.fabric.hosts[0]
+    player.revive(host)
+    store = player.agents[host].store
+
+    def counted() -> dict[str, int]:
+        return {
+            x.key.subject: x.lldp.carrier_changes if x.HasField("lldp") else x.infiniband.link_downed
+            for x in store.newest()
+        }
+
+    before = counted()
+    renew(player)
+    renewed = {subject: number + 1 for subject, number in before.items()}
+    assert counted() == renewed
+    player.observe(host)
+    assert counted() == renewed
+    await player.kill(host)
