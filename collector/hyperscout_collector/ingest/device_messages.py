@@ -35,6 +35,8 @@ def read(payload: bytes) -> FindingBatch:
     findings = value.pop("findings")
     batch = FindingBatch()
     _parse(value, batch, "")
+    if batch.unchanged:
+        raise BadMessageError("unchanged: only the stream of an agent has this field; send `findings`")
     for i, finding in enumerate(findings):
         place = f"findings[{i}]"
         if not isinstance(finding, dict):

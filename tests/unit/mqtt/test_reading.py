@@ -94,6 +94,7 @@ def test_the_least_of_a_message() -> None:
             "neighbours: 257 elements; expected at most 256",
         ),
         (with_("removed", [{}] * 4097), "removed: 4097 elements; expected at most 4096"),
+        (with_("unchanged", [{"probe": "switch"}]), "unchanged: only the stream of an agent"),
         (with_("findings.0.switchPort.carrier", 1), "findings[0]: Failed to parse carrier field"),
         (with_("findings.0.switchPort.carrierChanges", -1), "carrierChanges field: Value out of range: -1"),
         (with_("findings.0.switchPort.carrierChanges", 1.5), "Couldn't parse integer: 1.5"),

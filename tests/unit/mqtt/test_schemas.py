@@ -56,7 +56,8 @@ def test_a_field_of_the_contract_is_a_field_of_the_schema(message: str) -> None:
 
 
 def test_a_batch_has_the_contract_s_fields() -> None:
-    contract = {field.json_name for field in FindingBatch.DESCRIPTOR.fields} - {"sequence"}
+    of_streams = {"sequence", "unchanged"}
+    contract = {field.json_name for field in FindingBatch.DESCRIPTOR.fields} - of_streams
     assert FINDINGS["properties"].keys() == contract
     texts = {"sweep", "gpu", "latency", "nccl", "switchTable", "deviceResource"}  # not of devices
     finding = {field.json_name for field in FINDING_FILE.message_types_by_name["Finding"].fields} - texts
