@@ -94,6 +94,11 @@ def _claimed(
 
 
 @kept
+def adapters_by_id(adapters: Iterable[Adapter]) -> Mapping[str, Adapter]:
+    return {adapter.id: adapter for adapter in adapters}
+
+
+@kept
 def _published(adapters: Iterable[Adapter]) -> dict[int, str]:
     found = {}
     for adapter in adapters:

@@ -57,9 +57,9 @@ def _hosts_of(group: list[_Fabric]) -> Longs:
 
 
 def _fabrics(part: Part) -> Iterator[_Fabric]:
-    names: dict[str | None, int] = {None: -1}
-    numbers = (names.setdefault(host, len(names) - 1) for host in part.hosts)
-    host = np.fromiter(numbers, np.int64, len(part.hosts))
+    # The number of each host, -1 for devices of no host.
+    numbers = {name: i for i, name in enumerate(dict.fromkeys((None, *part.hosts)), -1)}
+    host = np.fromiter(map(numbers.__getitem__, part.hosts), np.int64, len(part.hosts))
     rows = np.flatnonzero((host[part.a] >= 0) | (host[part.b] >= 0))
     a, b, rate = part.a[rows], part.b[rows], part.rate_gbps[rows]
     is_a = host[a] >= 0

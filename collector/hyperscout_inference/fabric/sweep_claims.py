@@ -35,6 +35,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
+from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.fabric.sweep_record import (
@@ -385,8 +386,6 @@ def _cable_at(sweep: Sweep, end: tuple[int, int]) -> frozenset[tuple[str, str | 
 
 def _owners(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
     """Return the nodes of these adapters, as published."""
-    if not guids:
-        return {}
-    wanted = {f"{guid:016x}" for guid in guids}
-    adapters = previous.adapters if previous is not None else ()
-    return {int(one.id, 16): one.node for one in adapters if one.id in wanted}
+    adapters = adapters_by_id(previous.adapters if previous is not None else ())
+    found = ((guid, adapters.get(f"{guid:016x}")) for guid in guids)
+    return {guid: adapter.node for guid, adapter in found if adapter is not None}

@@ -15,6 +15,7 @@ from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import LinkTable, Topology
 
+from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.identify import claims as hosts_described
 from hyperscout_inference.fabric.network import distinct, with_id
 
@@ -262,8 +263,9 @@ def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: 
     named = previous.switches if ids and previous is not None else ()
     # Without the id that inference adds to a name that several switches have.
     switches = {one.id: one.name.removesuffix(with_id("", one.id)) for one in named if one.id in ids}
-    adapters = previous.adapters if ids and previous is not None else ()
-    names = switches | {one.id: f"{one.node} {one.name}" for one in adapters if one.id in ids}
+    adapters = adapters_by_id(previous.adapters) if previous is not None else {}
+    mine = (adapters[one] for one in ids if one in adapters)
+    names = switches | {one.id: f"{one.node} {one.name}" for one in mine}
     at = {one: i for i, one in enumerate([*guid, *new])}
     rows = [row for (a, p), (b, q) in old for row in ((at[a], p, at[b], q), (at[b], q, at[a], p))]
     device, port, peer, peer_port = np.array(rows, np.int64).reshape(-1, 4).T.tolist()
@@ -295,7 +297,9 @@ def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) ->
     if previous is not None:
         ids = {f"{guid:016x}": guid for guid in guids}
         found |= {ids[one.id]: one.name for one in previous.switches if one.id in ids}
-        found |= {ids[one.id]: f"{one.node} {one.name}" for one in previous.adapters if one.id in ids}
+        adapters = adapters_by_id(previous.adapters)
+        mine = (adapters[one] for one in ids if one in adapters)
+        found |= {ids[one.id]: f"{one.node} {one.name}" for one in mine}
     return found
 
 
