@@ -322,6 +322,8 @@ class FindingStore:
         if not self._names_unchanged or not entry.held_ns:
             return None
         observed_ns = entry.newest_ns if entry.marked > entry.sent else 0
+        if 0 < observed_ns <= entry.held_ns:  # the clock was set back: only a finding itself can show that
+            return None
         return Unchanged(probe=key.probe, subject=key.subject, held_ns=entry.held_ns, observed_ns=observed_ns)
 
     def acked(self, batch: Batch, refused: AbstractSet[Key] = frozenset()) -> None:

@@ -144,6 +144,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_ns = T0
+        self.skew_ns = 0  # of the agent's wall clock
         self.collector = Collector(lambda: self.now_ns)
         self.backup = self.collector.store.copy()
         self.instance = 0
@@ -164,11 +165,11 @@ class World:
     def put(self, subject: int, what: int) -> None:
         """`what`: 0 = a failure, otherwise the neighbour."""
         name = f"eth{subject}"
-        found = failed(NODE, "lldp", name, self.now_ns) if not what else self.observed(name, what)
+        found = failed(NODE, "lldp", name, self.now_ns + self.skew_ns) if not what else self.observed(name, what)
         self.agent.put(found)
 
     def observed(self, name: str, what: int) -> Finding:
-        return lldp(NODE, name, self.now_ns, neighbour=f"leaf-{what}")
+        return lldp(NODE, name, self.now_ns + self.skew_ns, neighbour=f"leaf-{what}")
 
     def remove(self, subject: int) -> None:
         self.agent.remove(FindingKey(node=NODE, probe="lldp", subject=f"eth{subject}"))
@@ -199,7 +200,7 @@ class World:
             removed=batch.removed,
             full_state_ends=batch.full_state_ends,
         )
-        message.sent_at.FromNanoseconds(self.now_ns)
+        message.sent_at.FromNanoseconds(self.now_ns + self.skew_ns)
         self.sent.append(message)
         refused = await self.collector.take(self.session, message) if arrives else None
         if refused is not None:
@@ -384,6 +385,21 @@ async def test_a_refresh_sends_times_alone() -> None:
     assert len(changes.renewed) == 4
     assert not changes.upserts
     assert {row.seen_ns for row in world.collector.store.rows.values()} == {world.now_ns}
+    await world.collector.stop()
+
+
+async def test_a_clock_that_is_set_back_ends_no_stream() -> None:
+    world = await settled_world()
+    for skew_s in (-100, -200, 0):
+        world.skew_ns = skew_s * S
+        for _ in range(2):
+            world.now_ns += 70 * S
+            for subject in range(4):
+                world.put(subject, 1)
+            await world.settle()
+            assert {row.seen_ns for row in world.collector.store.rows.values()} == {world.now_ns}
+        assert not world.sent[-1].findings, "times alone are sent again"
+    assert not world.ended
     await world.collector.stop()
 
 
