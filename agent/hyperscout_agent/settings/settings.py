@@ -111,8 +111,8 @@ class AgentSettings(ProcessSettings):
         default=60.0,
         ge=1,
         le=3600,
-        description="Seconds until an unchanged finding is sent again, below the collector's stale_after_s; "
-        "raise it to send less.",
+        description="Seconds until an unchanged finding is reported again, by its name and time; below the "
+        "collector's stale_after_s; raise it to send less.",
     )
     lldp: LldpSettings = Field(default_factory=LldpSettings)
     infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)

@@ -244,7 +244,7 @@ class Session:
         message.sent_at.FromNanoseconds(self._wall_ns())
         await self._write(StreamFindingsRequest(batch=message))
         self._stats.batches_sent += 1
-        self._stats.findings_sent += len(batch.findings)
+        self._stats.findings_sent += len(batch.findings) + len(batch.unchanged)
 
     async def _send_bulk(self, bulk: Bulk) -> None:
         size = len(bulk.compressed)
@@ -287,7 +287,7 @@ class Session:
             batch = self._in_flight.popleft().batch
             self._store.acked(batch, refused)
             self._stats.batches_acked += 1
-            self._stats.findings_acked += len(batch.findings)
+            self._stats.findings_acked += len(batch.findings) + len(batch.unchanged)
         for refusal in ack.refusals:
             self._stats.refusals += 1
             key, level = refusal.key, logging.INFO if refusal.lease_moved else logging.WARNING

@@ -34,7 +34,7 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
         parts.append(ib)
         shapes.append(compute)
     if (found := ethernet(inputs, options, previous)) is not None:
-        mine = np.array(found.compute, np.bool_)
+        mine = found.compute
         if options.compute_ports is None and ib is not None and shapes[0].any():
             shapes[0], mine = _chosen(ib, shapes[0], near, found, mine, inputs)
         nodes = inputs.lldp.keys() | (options.cluster_nodes or frozenset())

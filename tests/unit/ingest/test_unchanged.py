@@ -165,8 +165,8 @@ class World:
     def put(self, subject: int, what: int) -> None:
         """`what`: 0 = a failure, otherwise the neighbour."""
         name = f"eth{subject}"
-        found = failed(NODE, "lldp", name, self.now_ns + self.skew_ns) if not what else self.observed(name, what)
-        self.agent.put(found)
+        at_ns = self.now_ns + self.skew_ns
+        self.agent.put(self.observed(name, what) if what else failed(NODE, "lldp", name, at_ns))
 
     def observed(self, name: str, what: int) -> Finding:
         return lldp(NODE, name, self.now_ns + self.skew_ns, neighbour=f"leaf-{what}")
