@@ -38,6 +38,7 @@ _BACKOFF_CAP_S = 60.0
 # A collector that refuses a stream may end it while the agent writes. Then gRPC itself sets the status
 # INTERNAL, without the collector's reason and leader. An attempt at once mostly has these.
 _AGAIN = 3
+_DISTRUST = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INTERNAL)
 _REFUSED = "Connection refused"  # in gRPC's text: no program listens at the address (connect(2))
 
 Options = Sequence[tuple[str, int | str]]
@@ -190,7 +191,8 @@ class Uplink:
             if self.stats.connected:
                 self.stats.connected, self._lost_s = False, self._clock()
                 self._store.end_stream()
-                if call.done() and await call.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                # gRPC itself sets INTERNAL where the collector ended the stream while the agent was writing.
+                if call.done() and await call.code() in _DISTRUST:
                     self._store.distrust()
                 self._on_end()
             call.cancel()

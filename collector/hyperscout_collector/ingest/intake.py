@@ -46,6 +46,7 @@ MAX_BATCH_MEMORY = 32 * 1024 * 1024  # bytes, see `limits.decoded_bytes`; a batc
 # Decoded bytes that are checked at once: 5 to 20 ms.
 _SLICE_BYTES = 256 * 1024
 _REFUSED_BYTES = 1024  # what a refused finding counts, which takes no memory
+_RENEWED_BYTES = 512  # what a finding with new times alone counts
 _SLICE_UNCHANGED = 1000  # unchanged findings that are checked at once: 10 ms
 _MAX_TEXT_CHARS = 100
 _NEVER_UNCHANGED = LEASED_PROBES | {DEVICE_PROBE}
@@ -168,7 +169,7 @@ class Intake:
         key = Key(self.reporter, one.probe, one.subject)
         held = (row for row in self.state.rows_of_key(key) if row.observed_ns == one.held_ns)
         row = next(held, None)
-        if row is None or row.sha256 or key.probe in _NEVER_UNCHANGED:
+        if row is None or row.sha256 or key.probe in _NEVER_UNCHANGED or key in checked.named:
             checked.not_held.append(key)
             return
         checked.named.add(key)
@@ -176,6 +177,7 @@ class Intake:
             offset_ns = sent_ns - now_ns
             row = replace(row, observed_ns=observed_ns, offset_ns=offset_ns, received_ns=now_ns)
             checked.rows.append((row, None))
+            checked.memory_bytes += _RENEWED_BYTES
 
     def _row(self, finding: Finding, key: Key, sent_ns: int, now_ns: int) -> Row:
         memory_bytes = decoded_bytes(finding)

@@ -24,6 +24,7 @@ _LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|ro
 _FACTORY_NAMES = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
 _MODEL = re.compile(r"MT\d{4,6}")  # PCI device ids of adapters: MT4129, MT27800
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
+_MAX_CHARS = 255
 _SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
 
 
@@ -48,8 +49,15 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
     ]
 
 
-@lru_cache(maxsize=1 << 17)
 def _claim(description: str) -> Claim:
+    # Longer than any description (64 characters) and not to be kept: it names no host.
+    if len(description) > _MAX_CHARS:
+        return Claim("", sharp=_SHARP.search(description) is not None)
+    return _short_claim(description)
+
+
+@lru_cache(maxsize=1 << 17)
+def _short_claim(description: str) -> Claim:
     host, _, label = description.partition(" ")
     # A cluster's host names differ mostly in their numbers, and labels are few, so both are decided once.
     stem = host.rstrip("0123456789")

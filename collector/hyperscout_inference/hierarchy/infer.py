@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +56,6 @@ from hyperscout_inference.labels.labelled import against_wires, with_labels
 from hyperscout_inference.measured.measured import measure
 
 _DEFAULT = InferOptions()
-_adapter = lru_cache(1 << 17)(Adapter)  # generations share their adapters
 
 
 def infer(
@@ -347,7 +345,7 @@ def _adapters(net: Network) -> tuple[Adapter, ...]:
     hosts = net.host[rows].tolist()
     ids, names, labels = net.ids, net.hosts, net.labels
     columns = [ids[i] for i in rows], [names[h] for h in hosts], [labels[i] for i in rows]
-    return tuple(map(_adapter, *columns))
+    return tuple(map(Adapter, *columns))
 
 
 def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anomaly]:

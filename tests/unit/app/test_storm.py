@@ -77,12 +77,17 @@ async def test_inference_waits_after_a_start_with_many_agents(
         await until(task, lambda: len(rig.tried) == 1)
 
 
-async def test_a_storm_without_end_is_not_waited_for(published: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_waits_together_are_bounded(published: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_STORM_LOOKS", 200)
     rig = Rig(published.published, published.state)
     for agent in MANY_AGENTS:
         rig.pipeline.full_state(agent)
     async with running(rig, monkeypatch) as task:
+        assert await _quiet(rig)
         await until(task, lambda: len(rig.tried) == 1)
+        rig.report("n1", "swp40")  # the storm goes on
+        await until(task, lambda: rig.has_port("swp40"))
+    assert rig.pipeline._storm_looks == 0, "nothing waits from now on"
 
 
 async def test_the_first_generation_waits_for_no_storm(monkeypatch: pytest.MonkeyPatch) -> None:

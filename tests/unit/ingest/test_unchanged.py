@@ -403,6 +403,18 @@ async def test_a_clock_that_is_set_back_ends_no_stream() -> None:
     await world.collector.stop()
 
 
+async def test_a_finding_is_named_once_in_a_batch() -> None:
+    world = await settled_world()
+    await world.restart_collector()
+    world.connect()
+    assert world.session is not None
+    batch = world.agent.next_batch(1 << 20, 1)
+    assert batch is not None
+    message = FindingBatch(sequence=1, unchanged=[*batch.unchanged, *batch.unchanged])
+    assert await world.collector.take(world.session, message) is None, "the collector ends the stream"
+    await world.collector.stop()
+
+
 async def test_a_time_that_was_stored_without_an_ack_ends_no_stream() -> None:
     world = await settled_world()
     world.now_ns += 70 * S

@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
 _IDLE_S = 3600.0  # longest wait when nothing is due
-_STORM_LOOKS = 40  # at most, each after `LOOK_S`
+_STORM_LOOKS = 40  # in all, each after `LOOK_S`
 _CLOSE_S = 15.0  # leaves time for the steps of the stop that follow
 
 
@@ -93,6 +93,7 @@ class Pipeline:
         self._refresh_ns = int(refresh_s * NS)
         self._causes = causes or CauseLog()
         self._storm = Storm()
+        self._storm_looks = _STORM_LOOKS  # that are left
         self._unread: tuple[str, ...] = ()  # evidence that cannot be read
         self._full_states: set[str] = set()  # reporters whose full state came after the last snapshot
         self._cluster_changed = False
@@ -236,10 +237,12 @@ class Pipeline:
         self._wake.clear()
 
     async def _storm_over(self) -> None:
-        """Wait until the storm is over. There is no wait until the first generation is published."""
-        for _ in range(_STORM_LOOKS):
-            if self._inference.published is None or not self._storm.is_on(self._clock_ns()):
-                return
+        """Wait until the storm is over. There is no wait until the first generation is published.
+
+        All waits since the start together are bounded: no reporter may delay what is published later.
+        """
+        while self._storm_looks and self._inference.published and self._storm.is_on(self._clock_ns()):
+            self._storm_looks -= 1
             await asyncio.sleep(LOOK_S)
 
     @property

@@ -2,7 +2,7 @@
 
 import pytest
 from hyperscout_inference.fabric.foreign import is_foreign
-from hyperscout_inference.fabric.identify import Claim, claims, switch_name
+from hyperscout_inference.fabric.identify import Claim, _short_claim, claims, switch_name
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,10 @@ def test_names_that_do_not_compute(name: str, foreign: bool) -> None:
 )
 def test_a_switch_s_own_name(description: str, name: str) -> None:
     assert switch_name(description) == name
+
+
+def test_a_long_description_names_no_host_and_is_not_kept() -> None:
+    long = "node-0001 " + "x" * 400
+    before = _short_claim.cache_info().currsize
+    assert claims([long, f"Aggregation Node {long}"]) == [Claim(""), Claim("", sharp=True)]
+    assert _short_claim.cache_info().currsize == before
