@@ -21,7 +21,7 @@ from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import compute_between, compute_ports
 from hyperscout_inference.ethernet.dpus import MAX_PORTS, dpus_of
 from hyperscout_inference.ethernet.few_neighbours import too_many_neighbours, with_few_neighbours
-from hyperscout_inference.ethernet.host_cables import HostCable, HostCables, Mask, join
+from hyperscout_inference.ethernet.host_cables import HostCable, HostCables, join
 from hyperscout_inference.ethernet.host_claims import (
     confirmed_names,
     host_end,
@@ -53,7 +53,7 @@ from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, distinct
-from hyperscout_inference.fabric.part import Part
+from hyperscout_inference.fabric.part import Mask, Part
 
 
 class EthernetPart(NamedTuple):

@@ -14,9 +14,7 @@ from hyperscout_formats.text.host_list import natural_key
 
 from hyperscout_inference.ethernet.neighbours import HOST
 from hyperscout_inference.fabric.network import Ints
-from hyperscout_inference.fabric.part import Longs
-
-Mask = npt.NDArray[np.bool_]
+from hyperscout_inference.fabric.part import Longs, Mask
 
 _Value = TypeVar("_Value")
 _Number = TypeVar("_Number", bound=np.generic)

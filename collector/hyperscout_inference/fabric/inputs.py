@@ -1,6 +1,7 @@
 """Define the input of inference: current evidence, already parsed, without clock or transport.
 
-The `infer` command fills it from files, the collector from its evidence store.
+The `infer` command fills it from files, the collector from its evidence store. `KeptByNode` and `kept` keep
+results of steps of inference in memory until the evidence changes. They change no result.
 """
 
 from collections.abc import Callable, Mapping

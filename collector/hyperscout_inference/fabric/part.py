@@ -10,6 +10,7 @@ from hyperscout_topology.topology import Anomaly
 from hyperscout_inference.fabric.network import Ints, Vanished
 
 Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True, eq=False)

@@ -17,16 +17,14 @@ from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct, unused
-from hyperscout_inference.fabric.part import Part
-
-_Mask = npt.NDArray[np.bool_]  # (cables,)
+from hyperscout_inference.fabric.part import Mask, Part
 
 
 def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Network:
     """Return one graph of all fabrics. It does not depend on the order in which evidence arrived. `previous`
     decides where reporters disagree and nothing else does."""
     parts: list[Part] = []
-    shapes: list[_Mask] = []
+    shapes: list[Mask] = []
     near = frozenset[str]()
     ib = infiniband(inputs, options, previous)
     if ib is not None:
@@ -47,8 +45,8 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
 
 
 def _chosen(
-    ib: Part, swept: _Mask, near: Collection[str], found: EthernetPart, heard: _Mask, inputs: FabricInputs
-) -> tuple[_Mask, _Mask]:
+    ib: Part, swept: Mask, near: Collection[str], found: EthernetPart, heard: Mask, inputs: FabricInputs
+) -> tuple[Mask, Mask]:
     """Return which cables of InfiniBand and of Ethernet shape the hierarchy, out of `swept` and `heard`.
 
     InfiniBand is the compute fabric where there is any, unless most hosts have their nearest NICs on
@@ -70,7 +68,7 @@ def _are_most(near: Collection[str], inputs: FabricInputs, on_infiniband: int) -
     return len(near) >= min(2, on_infiniband) and 2 * len(near) > len(inputs.gpus)
 
 
-def _with_trunks(part: Part, hosts: Collection[str], shapes: _Mask) -> _Mask:
+def _with_trunks(part: Part, hosts: Collection[str], shapes: Mask) -> Mask:
     """Return the cables of these hosts, and those between the switches that they reach."""
     own = shapes & _at_hosts(part, hosts)
     between = shapes & part.is_switch[part.a] & part.is_switch[part.b]
@@ -88,7 +86,7 @@ def _at_hosts(part: Part, hosts: Collection[str]) -> npt.NDArray[np.bool_]:
 
 def _compute_infiniband(
     part: Part, inputs: FabricInputs, options: InferOptions
-) -> tuple[_Mask, frozenset[str]]:
+) -> tuple[Mask, frozenset[str]]:
     """Return (cables,) which are of the compute fabric, and the hosts with NICs nearest to GPUs in it."""
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
@@ -121,7 +119,7 @@ def _compute_infiniband(
 
 def _join(
     parts: list[Part],
-    shapes: list[_Mask],
+    shapes: list[Mask],
     inputs: FabricInputs,
     options: InferOptions,
 ) -> Network:
