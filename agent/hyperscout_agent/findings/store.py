@@ -71,9 +71,13 @@ class _Entry:
 
     @property
     def newest_ns(self) -> int:
-        """When it was observed, Unix ns; 0 if it must always be sent: a sweep, or several findings."""
+        """When it was observed, Unix ns; 0 if it must always be sent.
+
+        That is a sweep, a result of NCCL (the collector keeps the newest ones only), or several findings.
+        """
         (_, finding), *others = self.ranked
-        return 0 if others or finding.HasField("sweep") else finding.observed_at.ToNanoseconds()
+        is_named = not others and finding.WhichOneof("payload") not in ("sweep", "nccl")
+        return finding.observed_at.ToNanoseconds() if is_named else 0
 
 
 _FAILED, _PARTIAL, _WHOLE = 0, 1, 2

@@ -198,9 +198,9 @@ class Committer:
             if changes := _changes(plan, self._state):
                 await self.queue.in_thread(self._store.apply, changes)
             self._on_commit(self._state.commit(plan))
-            for waiting in group.waiting:
-                if waiting.submission.full_state:
-                    self._on_full_state(waiting.submission.full_state.agent.node)
+            for waiting, why in zip(group.waiting, refused, strict=True):
+                if (full := waiting.submission.full_state) and _is_complete(why):
+                    self._on_full_state(full.agent.node)
             return bool(changes)
         except StoreError as error:
             outcome = error
@@ -244,7 +244,7 @@ class Committer:
             plan.forget(key, known)
         for agent in submission.forgotten_agents:
             plan.forget_agent(agent)
-        if submission.full_state:
+        if submission.full_state and _is_complete(refused):
             self._end_full_state(plan, submission.full_state)
         return refused
 
@@ -274,6 +274,11 @@ class Committer:
             self._unclaimed.pop(node, None)
         if known != full.agent:
             plan.agents[node] = full.agent
+
+
+def _is_complete(refused: Sequence[Refused]) -> bool:
+    """Whether the batch left nothing out that its agent takes for stored. Otherwise its stream ends."""
+    return not any(one.dropped for one in refused)
 
 
 def _joined(old: _Group, new: _Group) -> _Group | None:

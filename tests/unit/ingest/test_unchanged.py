@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -12,7 +12,7 @@ from hyperscout.v1.discovery_pb2 import FindingBatch, Hello, StreamFindingsReque
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from hyperscout_agent.findings.store import Batch, FindingStore
 from hyperscout_agent.findings.store import Key as OwnKey
-from hyperscout_collector.evidence.committer import Committer, Submission
+from hyperscout_collector.evidence.committer import Committer, FullState, Submission
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.state import AgentRow, EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.store import Changes
@@ -400,6 +400,42 @@ async def test_a_clock_that_is_set_back_ends_no_stream() -> None:
             assert {row.seen_ns for row in world.collector.store.rows.values()} == {world.now_ns}
         assert not world.sent[-1].findings, "times alone are sent again"
     assert not world.ended
+    await world.collector.stop()
+
+
+async def test_a_result_of_nccl_is_sent_again() -> None:
+    """The collector keeps the newest ones only, so the agent cannot know which it holds."""
+    world = await settled_world()
+    run = failed(NODE, "nccl", "n2", world.now_ns)
+    run.ClearField("outcome")
+    run.ClearField("reason")
+    run.nccl.peer = "n2"
+    world.agent.put(run)
+    world.connect()
+    batch = world.agent.next_batch(1 << 20, 1000)
+    assert batch is not None
+    world.agent.acked(batch)
+    world.connect()
+    batch = world.agent.next_batch(1 << 20, 1000)
+    assert batch is not None
+    assert [one.key.probe for one in batch.findings] == ["nccl"]
+    assert len(batch.unchanged) == 4
+    await world.collector.stop()
+
+
+async def test_a_state_with_a_finding_that_has_gone_is_not_full() -> None:
+    """A named finding is forgotten after it was checked, and before it is written."""
+    world = await settled_world()
+    held = world.collector.state.rows_of_key(Key(NODE, "lldp", "eth1"))
+    renewed = [(replace(row, observed_ns=row.observed_ns + S), None) for row in held]
+    agent = AgentRow(NODE, world.instance, "1")
+    await world.collector.forget(Key(NODE, "lldp", "eth1"))
+    submission = Submission(renewed, full_state=FullState(agent, frozenset(row.key for row in held)))
+    stored = await world.collector.committer.submit(submission)
+    await world.collector.writer.flush()
+    assert [one.dropped for one in await stored] == [True]
+    assert world.collector.full_states == [], "the agent sends all on its next stream"
+    assert len(world.collector.store.rows) == 3, "nothing is removed for a state that is not full"
     await world.collector.stop()
 
 
