@@ -209,8 +209,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             standalone_mode=False,
         )
     except click.ClickException as error:
-        with contextlib.suppress(BrokenPipeError):
+        try:
             error.show()
+        except BrokenPipeError:  # Python ends with code 120 if text is left that it cannot write at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
