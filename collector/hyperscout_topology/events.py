@@ -14,6 +14,7 @@ from hyperscout_formats.text.counts import count
 
 from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.health import HEALTHY
+from hyperscout_topology.kept import nodes_of_adapters
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -201,7 +202,8 @@ class _Home:
 
     def call(self, devices: set[str]) -> None:
         """Load the display names of these devices."""
-        self._called = {x.id: x.node for x in self._topology.adapters if x.id in devices}
+        nodes = nodes_of_adapters(self._topology.adapters)
+        self._called = {device: nodes[device] for device in devices if device in nodes}
         self._called |= {s.id: s.name for s in self._topology.switches if s.id in devices and s.name}
 
     def end(self, device: str, port: str) -> Endpoint:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from hyperscout_topology.kept import kept
 from hyperscout_topology.topology import Link, LinkTable
 
 # How the note of a link begins that others contradict, so that it places nothing.
@@ -18,6 +19,8 @@ DENIED = "does not count: "
 # The note of a link that no reporter could show now, and that stays as it was published.
 UNREPORTED = "not confirmed now: neither end has reported; `hyperscout status` lists the agents"
 
+_PLACES = 64
+_NEAR = 32  # how many rows may be left out, inserted or replaced in one place
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
 _Number = TypeVar("_Number", bound=np.generic)
@@ -49,41 +52,67 @@ def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], 
         return [], []
     before, after = table_of(old), table_of(new)
     had, has = _rows(before), _rows(after)
-    start, end = _alike(had, has)
-    gone, come = (
-        start + np.flatnonzero(_only_in(one[start : len(one) - end], other[start : len(other) - end]))
-        for one, other in ((had, has), (has, had))
-    )
+    lost, more = unaligned(had, has)
+    gone, come = lost[~_are_in(has, had[lost])], more[~_are_in(had, has[more])]
     return [after[i] for i in come.tolist()], [before[i] for i in gone.tolist()]
 
 
-def _alike(one: _Hashes, other: _Hashes) -> tuple[int, int]:
-    """How many rows are equal at the start and at the end. In successive generations this is nearly all."""
-    n = min(len(one), len(other))
-    differ = np.flatnonzero(one[:n] != other[:n])
-    start = int(differ[0]) if len(differ) else n
-    n -= start
-    differ = np.flatnonzero(one[len(one) - n :] != other[len(other) - n :])
-    return start, n - 1 - int(differ[-1]) if len(differ) else n
+def unaligned(
+    one: npt.NDArray[_Number], other: npt.NDArray[_Number]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the positions in `one` and in `other` that have no equal counterpart in the same order.
+
+    In successive generations these are few: a row was left out, inserted or replaced here and there. Each
+    such place costs a comparison of the rest. After `_PLACES` of them the rest counts as different.
+    """
+    gone: list[npt.NDArray[np.intp]] = []
+    come: list[npt.NDArray[np.intp]] = []
+    i = j = 0
+    for _ in range(_PLACES):
+        n = min(len(one) - i, len(other) - j)
+        differ = one[i : i + n] != other[j : j + n]
+        first = int(differ.argmax()) if n else 0
+        if n and differ[first]:
+            i, j = i + first, j + first
+        else:
+            i, j = i + n, j + n
+            break
+        skip, skipped = _next_match(one[i:], other[j:])
+        gone.append(np.arange(i, i + skip))
+        come.append(np.arange(j, j + skipped))
+        i, j = i + skip, j + skipped
+    return (
+        np.concatenate([*gone, np.arange(i, len(one))]),
+        np.concatenate([*come, np.arange(j, len(other))]),
+    )
 
 
-def _only_in(one: _Hashes, other: _Hashes) -> npt.NDArray[np.bool_]:
-    """Which rows of `one` are not in `other`. Usually few are: then two sorts and one search find them."""
-    ordered = np.sort(one)
-    few = ordered[~contains(np.sort(other), ordered)]
-    return contains(few, one)
+def _next_match(one: npt.NDArray[_Number], other: npt.NDArray[_Number]) -> tuple[int, int]:
+    """Return how many elements to skip in each, so that equal ones follow; all, if none are near."""
+    near, far = one[:_NEAR], other[:_NEAR]
+    equal = near[:, None] == far[None, :]
+    at = np.argwhere(equal)
+    if not len(at):
+        return len(near), len(far)
+    best = at[at.sum(axis=1).argmin()]
+    return int(best[0]), int(best[1])
+
+
+def _are_in(values: npt.NDArray[_Number], few: npt.NDArray[_Number]) -> npt.NDArray[np.bool_]:
+    """Which of these few are among the values."""
+    ordered = np.sort(few)
+    return contains(np.sort(values[contains(ordered, values)]), few)
 
 
 def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     """Links of `old` without a link in `new` between the same ends, in either order."""
     before, after = table_of(old), table_of(new)
     a, b = _ends(after)
-    had, has, reversed_ = _joined(*_ends(before)), _joined(a, b), _joined(b, a)
-    start, end = _alike(had, has)
-    rows = np.arange(start, len(had) - end)
-    few = np.sort(had[rows])
-    still = np.sort(np.concatenate([x[contains(few, x)] for x in (has, reversed_)]))
-    return [before[i] for i in rows[~contains(still, had[rows])].tolist()]
+    had, has = _joined(*_ends(before)), _joined(a, b)
+    rows, _ = unaligned(had, has)
+    rows = rows[~_are_in(has, had[rows])]
+    rows = rows[~_are_in(_joined(b, a), had[rows])] if len(rows) else rows
+    return [before[i] for i in rows.tolist()]
 
 
 def links_at(links: Sequence[Link], devices: set[str]) -> list[Link]:
@@ -195,10 +224,15 @@ def _rows(table: LinkTable) -> _Hashes:
 
 @lru_cache(maxsize=3)  # each generation is compared with the one before
 def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
-    devices, ports = _of(table.devices), _of(table.ports)
+    devices, ports = _of_devices(table.devices), _of(table.ports)
     if not len(table):
         return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
     return _joined(devices[table.a], ports[table.a_port]), _joined(devices[table.b], ports[table.b_port])
+
+
+@kept
+def _of_devices(devices: Sequence[str]) -> _Hashes:
+    return _of(devices)
 
 
 def _of(values: Sequence[object]) -> _Hashes:

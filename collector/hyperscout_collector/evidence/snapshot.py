@@ -25,6 +25,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
 from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP_PROBE
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
+from hyperscout_topology.kept import KeptByNode, kept
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.measurements import Measured, PairTables
@@ -172,7 +173,7 @@ def resolve(
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
     managed: dict[str, tuple[Gpu, ...]] = {}
-    kept: set[Key] = {row.key for row in snapshot.sweeps}
+    staying: set[Key] = {row.key for row in snapshot.sweeps}
     swept = Counter[str]()  # by node
     excess: set[Key] = set()
     for row in sorted(snapshot.sweeps, key=lambda row: (row.seen_ns, row.key, row.rank), reverse=True):
@@ -196,7 +197,7 @@ def resolve(
     needed = {key for verdict in verdicts.values() for key in verdict.needed}
     current: list[SweepSeen] = []
     seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
-    kept -= {row.key for row, _ in read}
+    staying -= {row.key for row, _ in read}
     any_whole = any(row.rank == WHOLE for row, _ in read)
     for row, sweep in read:  # newest first
         if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
@@ -206,7 +207,7 @@ def resolve(
         if verdict is not None:
             if verdict.judged.counts == "nothing":
                 if row.seen_ns >= snapshot.limit_ns and not needed:
-                    kept.add(row.key)
+                    staying.add(row.key)
                 continue
             sweep, disputed = verdict.judged.sweep, verdict.judged.disputed  # noqa: PLW2901 - what counts
         switches = _switches(sweep)
@@ -218,7 +219,7 @@ def resolve(
         if row.seen_ns < snapshot.limit_ns and any(np.isin(switches, ids).any() for ids in seen.values()):
             continue
         current.append(SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns, disputed))
-        kept.add(row.key)
+        staying.add(row.key)
         if row.rank == WHOLE:
             seen[row.key.probe] = np.union1d(known, switches)
     inputs = FabricInputs(
@@ -242,7 +243,7 @@ def resolve(
     if not needed:
         needed = {key for (key, _), x in verdicts.items() if x.judged.counts == "reduced"}
     keys = {row.key for row, _ in read}
-    superseded = tuple(sorted((keys - kept - needed) | (excess - keys)))
+    superseded = tuple(sorted((keys - staying - needed) | (excess - keys)))
     held = tuple(x.held for x in verdicts.values() if x.held.reason or x.held.is_first)
     return Resolved(inputs, superseded, tuple(problems), held)
 
@@ -282,14 +283,11 @@ def _verdicts(
     )  # what it shows is not changed by one agent alone
     witnesses = Witnesses(
         snapshot.infiniband,
-        {
-            node
-            for node, ports in snapshot.infiniband.items()
-            if node not in snapshot.stale and any(map(_GUID_OF, ports))
-        },
+        _current(_with_guids(snapshot.infiniband), frozenset(snapshot.stale)),
         node_map,
         () if has_manager else alone,
         snapshot.infiniband_up_ns,
+        snapshot.infiniband_at_ns,
     )
     verdicts = judge_sweeps(claims, published, witnesses) if claims else []
     return {
@@ -309,6 +307,18 @@ def _verdicts(
         )
         for (row, fact), verdict in zip(rows, verdicts, strict=True)
     }
+
+
+def _has_guids(node: str, ports: Sequence[InfinibandPort]) -> bool:
+    return any(map(_GUID_OF, ports))
+
+
+_with_guids = KeptByNode(_has_guids)
+
+
+@kept
+def _current(has_guids: Mapping[str, bool], stale: frozenset[str]) -> frozenset[str]:
+    return frozenset(node for node, has in has_guids.items() if has and node not in stale)
 
 
 def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:

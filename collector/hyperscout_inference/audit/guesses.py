@@ -11,8 +11,8 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import FabricInputs
-from hyperscout_inference.fabric.network import Network
-from hyperscout_inference.fabric.returned import CONFIRMED_NS, RETURNED, up_since_sweeps
+from hyperscout_inference.fabric.network import RETURNED, Network
+from hyperscout_inference.fabric.returned import CONFIRMED_NS, up_since_sweeps
 
 _KINDS = ("Miswired", "MissingLink")
 

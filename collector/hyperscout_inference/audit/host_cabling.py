@@ -1,15 +1,17 @@
 """Audit hosts against their leaves, and name the cables that are missing or in a wrong port."""
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.kept import kept
 from hyperscout_topology.topology import Endpoint, say
 
-from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, Missing, audit
+from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
 from hyperscout_inference.audit.likeness import Kinds
-from hyperscout_inference.audit.ranks import Rank, all_sources, pick
+from hyperscout_inference.audit.ranks import Rank, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
 from hyperscout_inference.grouping.grouping import Longs
@@ -21,8 +23,44 @@ _FEW_SHARE = 0.01  # more hosts than this share above the leaves are there on pu
 _MAX_CODES = 62  # adapter names of all hosts; with more, kinds are not told apart
 
 
-def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, list[Suspicion]]:
-    """Return the rank of hosts and leaves, and its missing and miswired cables."""
+@dataclass(frozen=True, slots=True, eq=False)
+class HostRank:
+    """The rank of hosts and leaves. `labels`: names of the ports of its hosts. `placed`: the rows of `rank`
+    that are audited."""
+
+    rank: Rank
+    labels: "_Labels"
+    placed: npt.NDArray[np.intp]
+
+
+def host_rank(net: Network, wires: Network, leaves: Layer) -> HostRank:
+    """Return the rank of hosts and leaves with its audit. `wires`: the wiring of `net`."""
+    return _host_rank(wires, leaves, _ports_down(net))
+
+
+def _ports_down(net: Network) -> Longs:
+    """Return (hosts,) the number of ports that a host reports as down and that have no cable in the network.
+    A cable that is out may still be in it."""
+    found = np.zeros(len(net.hosts), np.int64)
+    if not net.down_ports:
+        return found
+    named = {host for host, _ in net.down_ports}
+    at = {host: i for i, host in enumerate(net.hosts) if host in named}
+    mine = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
+    mine[list(at.values())] = True
+    cabled = {
+        (net.hosts[net.host[i]], net.labels[i])
+        for end in (net.a, net.b)
+        for i in end[mine[net.host[end]]].tolist()
+    }
+    for host, device in net.down_ports:
+        if host in at and (host, device) not in cabled:
+            found[at[host]] += 1
+    return found
+
+
+@kept
+def _host_rank(net: Network, leaves: Layer, down: Longs) -> HostRank:
     rows = host_cable_rows(net)
     flip = net.is_switch[net.a[rows]]
     adapter, adapter_port = (
@@ -32,13 +70,12 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
     leaf, leaf_port = pick(flip, net.a[rows], net.b[rows]), pick(flip, net.a_port[rows], net.b_port[rows])
     labels = _Labels(net, adapter, adapter_port)
     hosts = net.host[adapter].astype(np.int64)
-    grouping = layers[0].grouping
-    placed = grouping.group[hosts] >= 0
-    where = np.flatnonzero(placed)
+    grouping = leaves.grouping
+    where = np.flatnonzero(grouping.group[hosts] >= 0)
     cables = Cables(
         hosts[where], leaf[where].astype(np.int64), labels.code[where], leaf_port[where].astype(np.int64)
     )
-    kinds = _kinds(net, cables)
+    kinds = _kinds(len(net.hosts), cables, down)
     rank = Rank(
         rows,
         adapter,
@@ -49,6 +86,14 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         audit(len(net.hosts), cables, grouping, net.unclaimed, kinds),
         kinds,
     )
+    return HostRank(rank, labels, where)
+
+
+def host_suspicions(net: Network, level: Ints, layers: Sequence[Layer], mine: HostRank) -> list[Suspicion]:
+    """Return the missing and miswired cables of hosts."""
+    rank, labels, where = mine.rank, mine.labels, mine.placed
+    adapter, leaf, adapter_port, leaf_port = rank.lower, rank.upper, labels.port, rank.upper_port
+    hosts, grouping = net.host[adapter].astype(np.int64), rank.grouping
     found: list[Suspicion] = []
     unclaimed = _Unclaimed(net, hosts, leaf, leaf_port)
 
@@ -56,10 +101,10 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         kind: str, host: int, subject: Endpoint, peer: Endpoint, confidence: float, text: str
     ) -> None:
         found.append(
-            Suspicion(kind, subject, peer, 0, int(layers[0].domain[host]), confidence, text, all_sources(net))
+            Suspicion(kind, subject, peer, 0, int(layers[0].domain[host]), confidence, text, net.all_sources)
         )
 
-    down = _down_names(net, labels, cables, kinds, rank.audit.missing)
+    down = _down_names(net, mine, hosts)
     for i, m in enumerate(rank.audit.missing):
         if unclaimed.take(m.item, m.item_port):
             continue  # an unclaimed adapter is on this port: most likely it belongs to this host
@@ -95,7 +140,7 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
         peer = net.end(int(leaf[row]), int(leaf_port[row]))
         text = f"{say(subject)} is plugged into {say(peer)}, a switch above the leaves of its peers"
         suspect("Miswired", int(hosts[row]), subject, peer, INFERRED, text)
-    return rank, found
+    return found
 
 
 def _on_switches_above(net: Network, level: Ints, leaves: Layer, hosts: Longs, switch: Ints) -> list[int]:
@@ -114,14 +159,9 @@ def _on_switches_above(net: Network, level: Ints, leaves: Layer, hosts: Longs, s
     return [row for row in rows.tolist() if int(level[switch[row]]) in bare]
 
 
-def _kinds(net: Network, cables: Cables) -> Kinds:
+def _kinds(children: int, cables: Cables, down: Longs) -> Kinds:
     """Return the kinds of hosts by the names of their adapters. A host is of the kind of another that has all
     of its names and more."""
-    children = len(net.hosts)
-    down = np.zeros(children, np.int64)
-    if net.down_ports:
-        count = Counter(host for host, _ in net.down_ports)
-        down = np.fromiter((count[host] for host in net.hosts), np.int64, children)
     codes, bit = np.unique(cables.child_port, return_inverse=True)
     if len(codes) > _MAX_CODES or not len(codes) or codes[0] < 0:
         return Kinds(np.zeros(children, np.int64), np.zeros(children, np.bool_), down, (0,), are_hosts=True)
@@ -142,36 +182,39 @@ def _kinds(net: Network, cables: Cables) -> Kinds:
     return Kinds(kind, (hosts > 1)[of_child], down, known, are_hosts=True)
 
 
-def _down_names(
-    net: Network, labels: "_Labels", cables: Cables, kinds: Kinds, missing: Sequence[Missing]
-) -> dict[int, str]:
+def _down_names(net: Network, mine: HostRank, hosts: Longs) -> dict[int, str]:
     """Return names of host ports for missing cables whose port is unknown, by index: the one port that the
     host reports as down and whose name a like host's cable to the same leaf has. A port that would be the
-    one of several missing cables is not named."""
+    one of several missing cables is not named. `hosts`: of each row of the rank."""
+    rank, labels, where, kinds = mine.rank, mine.labels, mine.placed, mine.rank.kinds
+    missing = [(i, m) for i, m in enumerate(rank.audit.missing) if m.child_port < 0]
+    if not missing or kinds is None:
+        return {}
     down: dict[str, set[str]] = {}
     for host, name in net.down_ports | net.dark_ports:
         down.setdefault(host, set()).add(name)
+    child, item, child_port = hosts[where], rank.upper[where], labels.code[where]
     found: dict[tuple[int, str], list[int]] = {}
-    for i, m in enumerate(missing):
-        if m.child_port >= 0 or not (mine := down.get(net.hosts[m.child])):
+    for i, m in missing:
+        if not (own := down.get(net.hosts[m.child])):
             continue
-        like = (cables.item == m.item) & (kinds.of_child[cables.child] == kinds.of_child[m.child])
-        codes = {*cables.child_port[like].tolist()} - {*cables.child_port[cables.child == m.child].tolist()}
-        names = mine & {labels.text[code] for code in codes if code in labels.text}
+        like = (item == m.item) & (kinds.of_child[child] == kinds.of_child[m.child])
+        codes = {*child_port[like].tolist()} - {*child_port[child == m.child].tolist()}
+        names = own & {labels.text[code] for code in codes if code in labels.text}
         if len(names) == 1:
             found.setdefault((m.child, names.pop()), []).append(i)
-    return {mine[0]: name for (_, name), mine in found.items() if len(mine) == 1}
+    return {rows[0]: name for (_, name), rows in found.items() if len(rows) == 1}
 
 
 def _ties(
     net: Network,
-    layers: list[Layer],
+    layers: Sequence[Layer],
     hosts: Longs,
     adapter: Ints,
     adapter_port: Ints,
     leaf: Ints,
-    leaf_port: Ints,
-    known: list[Suspicion],
+    leaf_port: Longs,
+    known: Iterable[Suspicion],
 ) -> list[Suspicion]:
     """Return the cables of hosts whose cables are split evenly between two domains: each may be wrong."""
     grouping = layers[0].grouping
@@ -192,7 +235,7 @@ def _ties(
                 EITHER,
                 f"{net.hosts[host]} has equally many cables to two domains: "
                 f"the cable from {say(subject)} to {say(peer)} may be wrong",
-                all_sources(net),
+                net.all_sources,
             )
             if suspicion.ends not in already:
                 found.append(suspicion)
@@ -200,10 +243,14 @@ def _ties(
 
 
 class _Labels:
-    """Numbers for the names of ports on their hosts ("mlx5_3", "ens2f0np0"), in the order of the rails."""
+    """Numbers for the names of ports on their hosts ("mlx5_3", "ens2f0np0"), in the order of the rails.
+
+    `code`: (cables,) the number, -1 = unknown; `text`: the name of each number; `port`: (cables,) of the
+    adapter."""
 
     def __init__(self, net: Network, adapter: Ints, adapter_port: Ints) -> None:
         self.net = net
+        self.port = adapter_port
         texts = [net.labels[i] for i in adapter.tolist()]
         for row in np.flatnonzero(adapter_port >= PORT_TEXTS).tolist():
             texts[row] = net.rail(int(adapter[row]), int(adapter_port[row]))
@@ -233,7 +280,7 @@ class _Labels:
 class _Unclaimed:
     """Leaf ports with an adapter of an unknown host. The missing cable of a host may be one of them."""
 
-    def __init__(self, net: Network, hosts: Longs, leaf: Ints, leaf_port: Ints) -> None:
+    def __init__(self, net: Network, hosts: Longs, leaf: Ints, leaf_port: Longs) -> None:
         self._left: dict[int, set[int]] = {}
         for row in np.flatnonzero(net.unclaimed[hosts]).tolist():
             self._left.setdefault(int(leaf[row]), set()).add(int(leaf_port[row]))

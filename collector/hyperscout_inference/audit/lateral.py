@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hyperscout_topology.topology import say
 
 from hyperscout_inference.audit.audit import EITHER
-from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources
+from hyperscout_inference.audit.ranks import NOWHERE, Place
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 
@@ -184,7 +184,7 @@ def lateral_suspicions(
     net: Network, level: Ints, rows: npt.NDArray[np.intp], home: Mapping[int, Place]
 ) -> list[Suspicion]:
     """Audit the cables `rows`, which join switches of one level."""
-    sources = all_sources(net)
+    sources = net.all_sources
     found = []
     for rank in distinct(level[net.a[rows]]).tolist():
         switches = np.flatnonzero(level == rank).tolist()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.audit import EITHER, INFERRED
-from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources
+from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
 
@@ -44,7 +44,7 @@ def missing_switches(
             subject = Endpoint("", name or f"level-{lvl} switch")
             text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
             found.append(
-                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, all_sources(net))
+                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, net.all_sources)
             )
     return found
 
@@ -67,7 +67,8 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     kind = votes.argmax(axis=1)
     width = np.array([len(items) for items in grouping.items], np.int64)
     cables = np.bincount(net.host[hosts.lower], minlength=len(net.hosts))
-    reporting = set(net.host[~_mute(net)].tolist())
+    reporting = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
+    reporting[net.host[~_mute(net)]] = True
     above = bool((net.is_switch & (level > 1) & ~_mute(net)).any())
 
     def built_so(g: int) -> bool:
@@ -75,7 +76,7 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
         true if neither its hosts nor switches above leaves report their cables, since then only the rail's
         leaf could report them."""
         mine = np.flatnonzero(grouping.group == g).tolist()
-        return all(net.hosts[h] in net.whole for h in mine) or (reporting.isdisjoint(mine) and not above)
+        return all(net.hosts[h] in net.whole for h in mine) or not (reporting[mine].any() or above)
 
     holes = []
     for k in distinct(kind[size > 0]).tolist():

@@ -1,5 +1,6 @@
 """Two neighbouring ranks of the compute fabric: hosts and leaves, or switches and the switches above them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy.typing as npt
 
 from hyperscout_inference.audit.audit import Audit
 from hyperscout_inference.audit.likeness import Kinds
-from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.fabric.network import Ints
 from hyperscout_inference.grouping.grouping import Grouping, Longs
 from hyperscout_inference.grouping.layer import Layer
 
@@ -33,7 +34,7 @@ class Rank:
     kinds: Kinds | None = None
 
 
-def homes(layers: list[Layer]) -> dict[int, tuple[int, int]]:
+def homes(layers: Sequence[Layer]) -> dict[int, tuple[int, int]]:
     """Return the place of each switch: the lowest domain that has it."""
     home: dict[int, tuple[int, int]] = {}
     for depth, layer in enumerate(layers):
@@ -46,8 +47,3 @@ def homes(layers: list[Layer]) -> dict[int, tuple[int, int]]:
 def pick(flip: npt.NDArray[np.bool_], yes: Ints, no: Ints) -> Ints:
     """Return `yes` where `flip`, else `no`. The network stores the ends of a cable in no order of ranks."""
     return np.where(flip, yes, no).astype(np.int32)
-
-
-def all_sources(net: Network) -> tuple[str, ...]:
-    """Return all sources of the network: the sources of a missing cable."""
-    return tuple(sorted({name for names in net.source_sets for name in names}))

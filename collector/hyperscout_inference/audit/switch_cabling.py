@@ -10,7 +10,7 @@ from hyperscout_topology.topology import say
 
 from hyperscout_inference.audit.audit import EITHER, INFERRED, Audit, Cables, audit
 from hyperscout_inference.audit.lateral import lateral_suspicions
-from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, all_sources, pick
+from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, pick
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
@@ -22,7 +22,7 @@ _FEW_SIDEWAYS = 0.25
 
 
 def switch_ranks(
-    net: Network, level: Ints, layers: list[Layer], home: dict[int, Place], hosts: Rank
+    net: Network, level: Ints, layers: Sequence[Layer], home: dict[int, Place], hosts: Rank
 ) -> tuple[dict[int, Rank], list[Suspicion]]:
     """Return the ranks of switches and switches one level above, by the lower level, and their missing and
     miswired cables."""
@@ -97,7 +97,7 @@ def _switch_verdicts(
         text = f"no link from {say(subject)} to {say(peer)}; its peers have one"
         found.append(
             Suspicion(
-                "MissingLink", subject, peer, *home.get(device, NOWHERE), m.confidence, text, all_sources(net)
+                "MissingLink", subject, peer, *home.get(device, NOWHERE), m.confidence, text, net.all_sources
             )
         )
     for s in rank.audit.stray:
@@ -111,7 +111,7 @@ def _switch_verdicts(
         text = f"{say(subject)} is plugged into {say(peer)}{goal}"
         found.append(
             Suspicion(
-                "Miswired", subject, peer, *home.get(device, NOWHERE), s.confidence, text, all_sources(net)
+                "Miswired", subject, peer, *home.get(device, NOWHERE), s.confidence, text, net.all_sources
             )
         )
     already = {s.ends for s in found}
@@ -127,7 +127,7 @@ def _switch_verdicts(
             f"the cable from {say(subject)} to {say(peer)} may be wrong"
         )
         maybe = Suspicion(
-            "Miswired", subject, peer, *home.get(device, NOWHERE), EITHER, text, all_sources(net)
+            "Miswired", subject, peer, *home.get(device, NOWHERE), EITHER, text, net.all_sources
         )
         if maybe.ends not in already:
             found.append(maybe)
@@ -148,7 +148,7 @@ class _Pairs:
         subject = net.end(int(self.lower[row]), int(self.lower_port[row]))
         peer = net.end(int(self.upper[row]), int(self.upper_port[row]))
         text = f"the cable from {say(subject)} to {say(peer)} {what}"
-        return Suspicion("Miswired", subject, peer, *place, confidence, text, all_sources(net))
+        return Suspicion("Miswired", subject, peer, *place, confidence, text, net.all_sources)
 
 
 def _exchanged(net: Network, rank: Rank, home: dict[int, Place]) -> list[Suspicion]:
@@ -220,7 +220,7 @@ def _in_place_of(
 def _to_other_groups(
     net: Network,
     level: Ints,
-    layers: list[Layer],
+    layers: Sequence[Layer],
     home: dict[int, Place],
     pairs: _Pairs,
     known: Sequence[Suspicion],
@@ -311,5 +311,5 @@ def loops(net: Network, home: dict[int, Place]) -> list[Suspicion]:
         subject, peer = net.end(switch, int(net.a_port[row])), net.end(switch, int(net.b_port[row]))
         text = f"the cable from {say(subject)} to {say(peer)} joins a switch with itself"
         place = home.get(switch, NOWHERE)
-        found.append(Suspicion("Miswired", subject, peer, *place, INFERRED, text, all_sources(net)))
+        found.append(Suspicion("Miswired", subject, peer, *place, INFERRED, text, net.all_sources))
     return found

@@ -14,12 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import Gpu
+from hyperscout_topology.kept import KeptByNode
 
 from hyperscout_inference.ethernet.host_cables import HostCables
 from hyperscout_inference.ethernet.neighbours import HOST, NAMED, OTHER
 from hyperscout_inference.ethernet.switch_cables import SwitchCable
 from hyperscout_inference.ethernet.switch_reports import is_mac
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.part import Mask
 
 # A port that is slower than the host's compute speed by this factor does not belong to the compute fabric.

@@ -3,7 +3,7 @@
 Columns are made of the earlier columns where rows stay, so one changed row costs little.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.host_list import natural_key
+from hyperscout_topology.link_changes import unaligned
 
 from hyperscout_inference.ethernet.neighbours import HOST
 from hyperscout_inference.fabric.network import Ints
@@ -38,10 +39,12 @@ class HostCable(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column(Generic[_Value]):
-    """`values`: the distinct values in order. `at` (rows,): the place of each row's value."""
+    """`values`: the distinct values in order. `places`: the place of each value. `at` (rows,): the place of
+    each row's value."""
 
     values: tuple[_Value, ...]
     at: Ints
+    places: Mapping[_Value, int]
 
     def has(self, rows: Mask) -> Mask:
         """Return for each value whether one of the rows has it."""
@@ -116,14 +119,14 @@ class HostCables:
         )
 
 
-_TEXTS: Column[str] = Column((), np.zeros(0, np.int32))
+_TEXTS: Column[str] = Column((), np.zeros(0, np.int32), {})
 _BOOLS = np.zeros(0, np.bool_)
 _NO_CABLES = HostCables(
     (),
     _TEXTS,
     _TEXTS,
     _TEXTS,
-    Column((), _TEXTS.at),
+    Column((), _TEXTS.at, {}),
     _TEXTS,
     np.zeros(0),
     np.zeros(0, np.int8),
@@ -151,11 +154,16 @@ def join(one: Ints, other: Ints) -> Longs:
 
 def _places(old: Longs, new: Longs) -> Longs:
     """Return where each of `new` is in `old`, -1 = nowhere."""
-    if not len(old):
-        return np.full(len(new), -1)
-    order = np.argsort(old)
-    found = order[np.minimum(np.searchsorted(old, new, sorter=order), len(old) - 1)]
-    return np.where(old[found] == new, found, -1)
+    same = np.full(len(new), -1)
+    gone, come = unaligned(old, new)
+    stay, stays = np.ones(len(old), np.bool_), np.ones(len(new), np.bool_)
+    stay[gone] = stays[come] = False
+    same[stays] = np.flatnonzero(stay)
+    if len(gone) and len(come):
+        order = gone[np.argsort(old[gone])]
+        found = order[np.minimum(np.searchsorted(old[order], new[come]), len(order) - 1)]
+        same[come] = np.where(old[found] == new[come], found, -1)
+    return same
 
 
 def _filled(old: npt.NDArray[_Number], same: Longs, new: Sequence[Any]) -> npt.NDArray[_Number]:
@@ -174,12 +182,16 @@ def _column(
     key: Callable[[_Value], Any] | None = None,
 ) -> Column[_Value]:
     """Return the values of `old` at `same`, and the new ones in order where that is -1."""
-    places = {value: i for i, value in enumerate(old.values)}
-    at = _filled(old.at, same, [places.setdefault(value, len(places)) for value in new])
-    used = np.bincount(at, minlength=len(places)) > 0
-    if len(places) == len(old.values) and used.all():
-        return Column(old.values, at)
-    return _ordered(tuple(places), at, np.flatnonzero(used).tolist(), key)
+    more: dict[_Value, int] = {}
+    known = old.places
+    new_at = [
+        known[value] if value in known else more.setdefault(value, len(known) + len(more)) for value in new
+    ]
+    at = _filled(old.at, same, new_at)
+    used = np.bincount(at, minlength=len(known) + len(more)) > 0
+    if not more and used.all():
+        return Column(old.values, at, known)
+    return _ordered((*old.values, *more), at, np.flatnonzero(used).tolist(), key)
 
 
 def _ordered(
@@ -190,4 +202,5 @@ def _ordered(
     order = sorted(used, key=sort_keys.__getitem__)
     moved = np.zeros(len(values), np.int32)
     moved[order] = np.arange(len(order))
-    return Column(tuple([values[i] for i in order]), moved[at])
+    kept = tuple([values[i] for i in order])
+    return Column(kept, moved[at], {value: i for i, value in enumerate(kept)})

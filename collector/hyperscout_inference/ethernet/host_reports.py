@@ -6,12 +6,13 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_topology.kept import KeptByNode, kept
 
 from hyperscout_inference.ethernet.dpus import Dpus, may_be_dpus
 from hyperscout_inference.ethernet.host_cables import HostCable, HostCables, KeptCables
 from hyperscout_inference.ethernet.neighbours import Jack, is_switch
 from hyperscout_inference.ethernet.switch_reports import End, SwitchReports
-from hyperscout_inference.fabric.inputs import FabricInputs, KeptByNode
+from hyperscout_inference.fabric.inputs import FabricInputs
 
 LLDP: Final = "lldp"
 _SOURCES = (LLDP,)
@@ -51,7 +52,16 @@ def _report_of(node: str, ports: Sequence[LldpPort]) -> NodeReport:
     )
 
 
-reports_of = KeptByNode(_report_of)
+def _plain_of(node: str, mine: NodeReport) -> tuple[HostCable, ...] | None:
+    return None if mine.dpus else mine.cables
+
+
+@kept
+def _in_order(nodes: tuple[str, ...]) -> list[str]:
+    return sorted(nodes)
+
+
+reports_of, _plain_cables = KeptByNode(_report_of), KeptByNode(_plain_of)
 _kept_cables = KeptCables()
 
 
@@ -59,17 +69,23 @@ def host_reports(
     of_nodes: Mapping[str, NodeReport], inputs: FabricInputs, reports: SwitchReports, dpus: Dpus
 ) -> HostReports:
     """Return what all hosts report. `of_nodes`: what `reports_of` returns for their reports."""
-    nodes = sorted(inputs.lldp)
+    nodes = _in_order(tuple(inputs.lldp))
     are_dpus = frozenset(dpus)
-    found: list[Sequence[HostCable]] = []
-    for node in nodes:
+
+    def cables_of(node: str) -> Sequence[HostCable]:
         mine = of_nodes[node]
         if mine.heard & are_dpus == mine.dpus.keys() and mine.unsure.isdisjoint(reports.own):
-            found.append(mine.cables)
-        else:
-            found.append(_cables(node, inputs.lldp[node], reports.own, dpus))
+            return mine.cables
+        return _cables(node, inputs.lldp[node], reports.own, dpus)
+
+    found: Iterable[Sequence[HostCable]]
+    plain = _plain_cables(of_nodes)
     if reports.own:
-        found = [_as_switches_call_them(mine, reports) for mine in found]
+        found = (_as_switches_call_them(cables_of(node), reports) for node in nodes)
+    elif are_dpus or None in plain.values():
+        found = map(cables_of, nodes)
+    else:  # the common case
+        found = (mine for node in nodes if (mine := plain[node]))
     cables = _kept_cables(list(chain.from_iterable(found)))
     by_hosts = HostReports(cables, frozenset(cables.chassis.values))
     if not reports.rows:

@@ -37,6 +37,8 @@ def add_vote(votes: Votes, chassis: str, neighbour: str, vote: Vote) -> None:
 def elected(votes: Mapping[str, Vote], earlier: str) -> str:
     """Return the name that most neighbours hear, else the earlier one, else the most frequent; "" = none.
     Stale neighbours count only where no neighbour is current."""
+    if len(votes) == 1:
+        return next(iter(votes.values())).name or earlier
     named = [vote for vote in votes.values() if vote.name]
     counts = Counter(vote.name for vote in [vote for vote in named if vote.current] or named)
     most, name = max(((n, name) for name, n in counts.items()), default=(0, ""))

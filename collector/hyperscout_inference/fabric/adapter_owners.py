@@ -10,18 +10,21 @@ replacement host. It does not while a witness names the other node: the sweep st
 that node's, or the node map names that node and its agent reports no adapters now.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
 from hyperscout_formats.text.counts import count, first_few
+from hyperscout_topology.kept import KeptByNode, kept
 from hyperscout_topology.topology import Adapter, Anomaly, Endpoint, Topology
 
 from hyperscout_inference.fabric.identify import claims
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode, kept
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.manager_sweeps import by_authority
+from hyperscout_inference.fabric.part import Guids
 
 SOURCE: Final = "infiniband"
 _NAMED = 3  # adapters that a message names at most
@@ -44,7 +47,7 @@ def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topolo
     """Return the owners of all GUIDs that agents report. The order of the evidence does not matter."""
     reported = _reported(inputs.infiniband)
     node, label, rivals = _claimed(reported, frozenset(inputs.silent).intersection(reported))
-    published = _published(previous.adapters if previous is not None else ())
+    published = published_nodes(previous)
     moved = _moved(published, node)
     if not (rivals or moved):
         return AdapterOwners(node, label)
@@ -65,6 +68,20 @@ def _guids_of(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, st
 
 
 _reported = KeptByNode(_guids_of)
+
+
+def reporters(infiniband: Mapping[str, Iterable[InfinibandPort]]) -> Mapping[int, Sequence[str]]:
+    """Return the nodes whose agents report each GUID of an InfiniBand adapter or port."""
+    return _reporters(_reported(infiniband))
+
+
+@kept
+def _reporters(reported: Mapping[str, tuple[tuple[int, str], ...]]) -> Mapping[int, Sequence[str]]:
+    found: dict[int, list[str]] = {}
+    for node, guids in reported.items():
+        for guid, _ in guids:
+            found.setdefault(guid, []).append(node)
+    return found
 
 
 @kept
@@ -96,6 +113,18 @@ def _claimed(
 @kept
 def adapters_by_id(adapters: Iterable[Adapter]) -> Mapping[str, Adapter]:
     return {adapter.id: adapter for adapter in adapters}
+
+
+def published_nodes(previous: Topology | None) -> dict[int, str]:
+    """Return the nodes of the published InfiniBand adapters, by GUID."""
+    return _published(previous.adapters if previous is not None else ())
+
+
+@kept
+def still_reported(published: Mapping[int, str], node_of: Mapping[int, str]) -> Guids:
+    """Return the published adapters that the agent of their node reports. `node_of`: the node of each GUID
+    that an agent reports."""
+    return np.array([guid for guid, node in published.items() if node_of.get(guid) == node], np.uint64)
 
 
 @kept

@@ -6,13 +6,15 @@ rails to one fabric. A host computes on those where it has most of its ports. A 
 hosts do not compute, or more, does not shape the hierarchy.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.kept import kept
 from hyperscout_topology.link_changes import contains
 
-from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.network import Ints, distinct
 from hyperscout_inference.fabric.part import Longs, Part
 
 # The share of the cables of hosts on both fabrics that follows the plan, at least: some may be miswired.
@@ -30,8 +32,18 @@ class _Fabric(NamedTuple):
 
 def other_fabrics(part: Part) -> list[int]:
     """Return the indexes of the fabrics that do not compute."""
+    if len(part.fabrics) < 2:
+        return []
+    return _others(len(part.fabrics), part.hosts, part.a, part.b, part.rate_gbps, part.fabric)
+
+
+@kept
+def _others(
+    count: int, hosts: Sequence[str | None], a: Ints, b: Ints, gbps: npt.NDArray[np.float32], fabric_of: Ints
+) -> list[int]:
     groups: list[list[_Fabric]] = []
-    for fabric in sorted(_fabrics(part), key=lambda f: (-len(f.host), -f.gbps, f.number)):
+    fabrics = _fabrics(count, hosts, a, b, gbps, fabric_of)
+    for fabric in sorted(fabrics, key=lambda f: (-len(f.host), -f.gbps, f.number)):
         for group in groups:
             if _are_aligned(group[0], fabric):
                 group.append(fabric)
@@ -42,7 +54,7 @@ def other_fabrics(part: Part) -> list[int]:
         return []
     groups.sort(key=lambda g: (-sum(len(f.host) for f in g), -sum(f.gbps for f in g)))
     # For each host the group on which it has most ports; of equal ones the larger, then the faster one.
-    ports = np.array([np.bincount(_hosts_of(group), minlength=len(part.hosts)) for group in groups])
+    ports = np.array([np.bincount(_hosts_of(group), minlength=len(hosts)) for group in groups])
     best = ports.argmax(axis=0)
     return sorted(
         fabric.number
@@ -56,16 +68,18 @@ def _hosts_of(group: list[_Fabric]) -> Longs:
     return np.concatenate([fabric.host for fabric in group])
 
 
-def _fabrics(part: Part) -> Iterator[_Fabric]:
+def _fabrics(
+    count: int, hosts: Sequence[str | None], a: Ints, b: Ints, gbps: npt.NDArray[np.float32], fabric_of: Ints
+) -> Iterator[_Fabric]:
     # The number of each host, -1 for devices of no host.
-    numbers = {name: i for i, name in enumerate(dict.fromkeys((None, *part.hosts)), -1)}
-    host = np.fromiter(map(numbers.__getitem__, part.hosts), np.int64, len(part.hosts))
-    rows = np.flatnonzero((host[part.a] >= 0) | (host[part.b] >= 0))
-    a, b, rate = part.a[rows], part.b[rows], part.rate_gbps[rows]
+    numbers = {name: i for i, name in enumerate(dict.fromkeys((None, *hosts)), -1)}
+    host = np.fromiter(map(numbers.__getitem__, hosts), np.int64, len(hosts))
+    rows = np.flatnonzero((host[a] >= 0) | (host[b] >= 0))
+    a, b, rate = a[rows], b[rows], gbps[rows]
     is_a = host[a] >= 0
     near, switch = host[np.where(is_a, a, b)], np.where(is_a, b, a).astype(np.int64)
-    for number in range(len(part.fabrics)):
-        mine = np.flatnonzero(part.fabric[rows] == number)
+    for number in range(count):
+        mine = np.flatnonzero(fabric_of[rows] == number)
         order = mine[np.lexsort((switch[mine], near[mine]))]
         yield _Fabric(number, near[order], switch[order], float(rate[mine].sum(dtype=np.float64)))
 

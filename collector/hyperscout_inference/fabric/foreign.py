@@ -9,7 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from hyperscout_topology.kept import kept
+
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.part import Part
 
 _ROLE = re.compile(
     r"(?i:(?:^|[_-])(?:ufm|opensm|sm|fm|fabric-?manager|subnet-?manager|stor|storage|nas|nfs|lustre|oss|ost|mds"
@@ -44,9 +47,13 @@ def any_foreign(names: Iterable[str]) -> bool:
 
 def reporting_nodes(inputs: FabricInputs, options: InferOptions) -> frozenset[str]:
     """Return the nodes that compute, whatever their names: those with an agent, and the cluster's."""
-    return (options.cluster_nodes or frozenset()).union(
-        inputs.lldp, inputs.infiniband, inputs.gpus, inputs.answering
-    )
+    nodes = inputs.lldp, inputs.infiniband, inputs.gpus, inputs.answering, options.cluster_nodes or ()
+    return _union(*map(list, nodes))
+
+
+@kept
+def _union(*names: list[str]) -> frozenset[str]:
+    return frozenset().union(*names)
 
 
 def foreign_by_name(
@@ -118,3 +125,28 @@ def foreign_by_name(
 
 def _without_numbers(name: str) -> str:
     return name.translate(_NO_DIGITS)
+
+
+def leave_out_foreign_names(part: Part, nodes: frozenset[str]) -> None:
+    """Make the endpoints foreign that are so by name and wiring. `nodes`: those that compute."""
+    hosts = part.hosts
+    named = _names_beside(hosts, nodes)
+    if not any_foreign(named):
+        return
+    cables: list[tuple[str, str]] = []
+    between: set[tuple[str, str]] = set()
+    for a, b in zip(part.a.tolist(), part.b.tolist(), strict=True):
+        if (host := hosts[a]) is not None:
+            cables.append((host, part.ids[b]))
+        elif (host := hosts[b]) is not None:
+            cables.append((host, part.ids[a]))
+        elif part.is_switch[a] and part.is_switch[b]:
+            between.add((part.ids[a], part.ids[b]))
+    foreign = foreign_by_name(cables, between, named)
+    part.hosts = [None if host in foreign else host for host in hosts]
+
+
+@kept
+def _names_beside(hosts: Sequence[str | None], nodes: frozenset[str]) -> set[str]:
+    """Return the names of hosts that are not among the nodes."""
+    return {host for host in hosts if host is not None and host not in nodes}

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
+from hyperscout_topology.kept import kept
 
-from hyperscout_inference.fabric.inputs import kept
 from hyperscout_inference.fabric.network import distinct
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -90,18 +90,19 @@ class Devices:
 
 
 class ShownDevices(NamedTuple):
-    """The devices that sweeps show. `places`: where those of each sweep are."""
+    """The devices that sweeps show, and more adapters. `places`: where those of each sweep are."""
 
     devices: Devices
     places: Sequence[npt.NDArray[np.intp]]
     declared: npt.NDArray[np.bool_]
 
 
-def shown_devices(sweeps: Sequence[Sweep]) -> ShownDevices:
-    """The later sweeps are more trusted."""
-    guids = distinct(np.concatenate([sweep.guid for sweep in sweeps]))
+def shown_devices(sweeps: Sequence[Sweep], adapters: npt.NDArray[np.uint64]) -> ShownDevices:
+    """The later sweeps are more trusted. `adapters`: GUIDs of adapters that sweeps need not show."""
+    guids = distinct(np.concatenate([adapters, *(sweep.guid for sweep in sweeps)]))
     places = [np.searchsorted(guids, sweep.guid) for sweep in sweeps]
     kind = np.zeros(len(guids), np.uint8)
+    kind[np.searchsorted(guids, adapters)] = CA
     declared = np.zeros(len(guids), np.bool_)
     texts: list[str] = [""] * len(guids)
     for sweep, place in zip(sweeps, places, strict=True):

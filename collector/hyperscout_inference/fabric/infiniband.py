@@ -15,37 +15,43 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT, ROUTER, SWITCH
+from hyperscout_topology.kept import KeptByNode, kept
 from hyperscout_topology.link_changes import contains
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
-from hyperscout_inference.fabric.adapter_owners import adapter_owners
+from hyperscout_inference.fabric.adapter_owners import adapter_owners, published_nodes, still_reported
+from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.few_findings import few_findings
-from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
+from hyperscout_inference.fabric.foreign import leave_out_foreign_names, reporting_nodes
 from hyperscout_inference.fabric.identify import Devices, claims, shown_devices, switch_name
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode, SweepSeen, kept
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_inference.fabric.network import Vanished, distinct, with_id
-from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
-from hyperscout_inference.fabric.returned import returned_cables
+from hyperscout_inference.fabric.part import Guids, Longs, Part, join_port, split_port
+from hyperscout_inference.fabric.returned import add_returned, returned_cables
 
 _NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
 
 
 def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Part | None:
-    """Return all sweeps as one part, or None where there is no sweep."""
+    """Return all sweeps as one part, or None where there is no sweep.
+
+    A published adapter that its agent reports is a device of it even where its port is down, so that no sweep
+    shows it.
+    """
     if not inputs.sweeps:
         return None
     owners = adapter_owners(inputs, options, previous)
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
-    managers = sum(seen.source in MANAGERS for seen in sweeps)
-    sweeps[managers:managers] = returned_cables(inputs, previous)
-    seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
+    adapters = still_reported(published_nodes(previous), owners.node)
     swept, guids, seen_at_ns = _swept(
-        tuple(sweeps), inputs.node_map, owners.node, owners.label, owners.disputed, seen_by
+        tuple(sweeps), inputs.node_map, owners.node, owners.label, owners.disputed, adapters
     )
     anomalies = [*owners.anomalies, *inputs.sweep_claims, *swept.anomalies]
     part = replace(swept, anomalies=anomalies, vanished=[])
-    _leave_out_foreign_names(part, inputs, options)
+    leave_out_foreign_names(part, reporting_nodes(inputs, options))
+    part.idle_fabrics = other_fabrics(part)
+    seen_at_ns = add_returned(part, guids, seen_at_ns, returned_cables(inputs, previous))
     _drop_cables_reported_down(part, guids, seen_at_ns, inputs)
     return part
 
@@ -57,13 +63,14 @@ def _swept(
     node: Mapping[int, str],
     label: Mapping[int, str],
     disputed: Collection[int],
-    seen_by: tuple[str, ...],
-) -> tuple[Part, npt.NDArray[np.uint64], Longs]:
+    adapters: Guids,
+) -> tuple[Part, Guids, Longs]:
     """Return all cables that sweeps show, the GUIDs of the devices, and when each cable was last reported.
 
-    `node`, `label`, `disputed`: see `AdapterOwners`.
+    `node`, `label`, `disputed`: see `AdapterOwners`. `adapters`: see `shown_devices`.
     """
-    devices, places, declared = shown_devices([seen.sweep for seen in sweeps])
+    devices, places, declared = shown_devices([seen.sweep for seen in sweeps], adapters)
+    seen_by = tuple(sorted({seen.source for seen in sweeps}))
     part = _devices(devices, node_map, node, label, disputed, seen_by)
     group, fabrics = _fabrics(sweeps, places, devices.kind)
     part = replace(part, fabrics=fabrics, anomalies=[*part.anomalies])
@@ -149,25 +156,6 @@ def _unknown(guid: str, text: str, shared_name: bool, seen_by: tuple[str, ...]) 
     )
     message = f'adapter {guid} ("{text[:64]}") {why}: run an agent on its host, or name it in the node map'
     return Anomaly("UnknownHost", Endpoint(guid, guid), None, None, seen_by, 0.9, message)
-
-
-def _leave_out_foreign_names(part: Part, inputs: FabricInputs, options: InferOptions) -> None:
-    """Make the endpoints foreign that are so by name and wiring."""
-    hosts = part.hosts
-    named = {host for host in hosts if host is not None} - reporting_nodes(inputs, options)
-    if not any_foreign(named):
-        return
-    cables: list[tuple[str, str]] = []
-    between: set[tuple[str, str]] = set()
-    for a, b in zip(part.a.tolist(), part.b.tolist(), strict=True):
-        if (host := hosts[a]) is not None:
-            cables.append((host, part.ids[b]))
-        elif (host := hosts[b]) is not None:
-            cables.append((host, part.ids[a]))
-        elif part.is_switch[a] and part.is_switch[b]:
-            between.add((part.ids[a], part.ids[b]))
-    foreign = foreign_by_name(cables, between, named)
-    part.hosts = [None if host in foreign else host for host in hosts]
 
 
 def _fabrics(
@@ -358,7 +346,7 @@ _ports_down = KeptByNode(_down)
 
 def _drop_cables_reported_down(
     part: Part,
-    guids: npt.NDArray[np.uint64],
+    guids: Guids,
     seen_at_ns: Longs,
     inputs: FabricInputs,
 ) -> None:
@@ -369,7 +357,7 @@ def _drop_cables_reported_down(
     node about the port does not count.
     """
     down: dict[int, int] = {}  # ports, and when they were reported
-    for node, reported in sorted(_ports_down(inputs.infiniband).items()):
+    for node, reported in sorted((node, x) for node, x in _ports_down(inputs.infiniband).items() if x):
         for guid, port in reported:
             place = int(np.searchsorted(guids, np.uint64(guid)))
             if place < len(guids) and int(guids[place]) == guid and part.hosts[place] == node:

@@ -1,13 +1,11 @@
 """Define the input of inference: current evidence, already parsed, without clock or transport.
 
-The `infer` command fills it from files, the collector from its evidence store. `KeptByNode` and `kept` keep
-results of steps of inference in memory until the evidence changes. They change no result.
+The `infer` command fills it from files, the collector from its evidence store.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Final
 
 from hyperscout_formats.facts.facts import (
     Gpu,
@@ -22,10 +20,6 @@ from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Anomaly
 
 from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
-
-_Evidence = TypeVar("_Evidence")
-_Found = TypeVar("_Found")
-_Arguments = ParamSpec("_Arguments")
 
 SURE: Final = 0.9  # what is missing with less confidence may never have been there
 # A sweep is dated when it ends, and may have read a port so long before.
@@ -128,42 +122,3 @@ class InferOptions:
         None  # regular expression on interface names; None = the rule in docs/inference.md
     )
     latency_places: bool = True
-
-
-class KeptByNode(Generic[_Evidence, _Found]):
-    """Calls a function with each node and its evidence, and keeps a result while that evidence is the same.
-
-    One changed report then costs the work of one node: the inputs of a collector share the objects of nodes
-    that did not change. The function depends on nothing but its arguments, and its results never change.
-    """
-
-    def __init__(self, function: Callable[[str, _Evidence], _Found]) -> None:
-        self._function = function
-        self._kept: dict[str, tuple[_Evidence, _Found]] = {}
-
-    def __call__(self, evidence: Mapping[str, _Evidence]) -> dict[str, _Found]:
-        kept, function, fresh = self._kept, self._function, dict[str, tuple[_Evidence, _Found]]()
-        for node, mine in evidence.items():
-            known = kept.get(node)
-            fresh[node] = known if known is not None and known[0] is mine else (mine, function(node, mine))
-        self._kept = fresh  # of these nodes alone; calls in other threads see the old results or the new ones
-        return {node: found for node, (_, found) in fresh.items()}
-
-
-def kept(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:
-    """Keep the result for the last positional arguments. Callers must not change arguments or results.
-
-    `functools.lru_cache` would hash the arguments. Comparing is fast where most of their parts are the same
-    objects.
-    """
-    last: tuple[tuple[object, ...], _Found] | None = None
-
-    @wraps(function)
-    def call(*args: _Arguments.args, **none: _Arguments.kwargs) -> _Found:
-        nonlocal last
-        known = last
-        if known is None or known[0] != args:
-            last = known = args, function(*args, **none)
-        return known[1]
-
-    return call

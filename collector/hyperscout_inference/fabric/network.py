@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from hyperscout_topology.topology import Anomaly, Endpoint
 
 Ints = npt.NDArray[np.int32]
 
+RETURNED: Final = "infiniband"  # the only source of a cable that is taken to be back until the next sweep
 # Lower port numbers are InfiniBand's own. From here on a port number indexes the table of texts (Ethernet).
 PORT_TEXTS = 1 << 16
 
@@ -82,6 +83,13 @@ class Network:
     anomalies: tuple[Anomaly, ...] = ()  # found while fusing
     mute: npt.NDArray[np.bool_] | None = None  # (n,) only others report its cables; None = no device
     notes: Mapping[int, str] = field(default_factory=dict)  # by cable: what is uncertain about it
+
+    @property
+    def all_sources(self) -> tuple[str, ...]:
+        """All sources of the network: the sources of a missing cable. A cable that is only taken to be back
+        adds none."""
+        shown = (names for names in self.source_sets if names != (RETURNED,))
+        return tuple(sorted({name for names in shown for name in names}))
 
     def port_text(self, port: int) -> str | None:
         """Return a port as text, or None where the port is unknown."""

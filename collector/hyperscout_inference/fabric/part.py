@@ -10,12 +10,16 @@ from hyperscout_topology.topology import Anomaly
 from hyperscout_inference.fabric.network import Ints, Vanished
 
 Longs = npt.NDArray[np.int64]
+Guids = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Columns as in `Network`. `hosts` has the host's name, or None for switches and foreign endpoints."""
+    """Columns as in `Network`. `hosts` has the host's name, or None for switches and foreign endpoints.
+
+    `idle_fabrics`: indexes of the InfiniBand fabrics that do not compute.
+    """
 
     ids: Sequence[str]
     names: list[str]
@@ -39,6 +43,7 @@ class Part:
     anomalies: list[Anomaly] = field(default_factory=list)
     mute: npt.NDArray[np.bool_] | None = None  # None = no device
     notes: dict[int, str] = field(default_factory=dict)  # by cable
+    idle_fabrics: Sequence[int] = ()
 
 
 def join_port(device: Ints | Longs, port: Ints | Longs) -> Longs:

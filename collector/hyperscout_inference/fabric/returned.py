@@ -6,49 +6,84 @@ taken to be where it was last. Only the agent of the node under which the adapte
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep
 from hyperscout_runtime.units import NS
-from hyperscout_topology.link_changes import links_at
+from hyperscout_topology.kept import KeptByNode
+from hyperscout_topology.link_changes import contains, links_at
 from hyperscout_topology.topology import Endpoint, Topology
 
+from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS, FabricInputs, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS
+from hyperscout_inference.fabric.network import RETURNED
+from hyperscout_inference.fabric.part import Guids, Longs, Part, join_port, split_port
 
-RETURNED: Final = "infiniband"  # the only source of such a cable
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
 CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
 _End = tuple[int, int]  # node GUID and port
 
 
-class _Cable(NamedTuple):
+class Cable(NamedTuple):
     """`own`: the port of the adapter."""
 
     own: _End
     far: _End
 
 
-def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[SweepSeen]:
-    """Return the cables that are back, each fabric as a sweep that any sweep of an agent overrules."""
+def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[Cable]:
+    """Return the cables that are back. No sweep of an agent shows one of their ports."""
     sweeps = [seen for seen in inputs.sweeps if seen.source not in MANAGERS]
     if previous is None:
         return []
     up_ns = _owned(_not_shown(_came_up_after(inputs, sweeps, TAKES_NS), sweeps), previous)
     if not up_ns:
         return []
-    newest = _newest(up_ns, sweeps, _last_known(up_ns, previous))
-    used = Counter(end for cables in newest.values() for cable in cables for end in cable)
-    return [
-        SweepSeen(_sweep(alone), RETURNED, partial=True)
-        for cables in newest.values()
-        if (alone := [cable for cable in cables if max(used[cable.own], used[cable.far]) == 1])
-    ]
+    found = _not_swept_since(up_ns, sweeps, _last_known(up_ns, previous))
+    used = Counter(end for cable in found for end in cable)
+    return [cable for cable in found if max(used[cable.own], used[cable.far]) == 1]
+
+
+def add_returned(part: Part, guids: Guids, seen_at_ns: Longs, cables: Sequence[Cable]) -> Longs:
+    """Add these cables to the part. They replace what a manager reports of their ports.
+
+    `guids`: of the devices. `seen_at_ns`: when each cable of the part was last reported. Returns it with 0
+    for the new ones.
+    """
+    if not cables:
+        return seen_at_ns
+    wanted = np.array([[own[0], far[0]] for own, far in cables], np.uint64)
+    place = np.minimum(np.searchsorted(guids, wanted), len(guids) - 1)
+    ports = np.array([[own[1], far[1]] for own, far in cables], np.int64)
+    ends = np.sort(join_port(place, ports)[(guids[place] == wanted).all(axis=1)], axis=1)
+    ends = ends[np.argsort(ends[:, 0])]
+    low, high = join_port(part.a, part.a_port), join_port(part.b, part.b_port)
+    ordered = np.sort(ends, axis=None)
+    stay = ~(contains(ordered, low) | contains(ordered, high))
+    fabric_of = np.zeros(len(guids), np.int32)
+    fabric_of[part.a] = fabric_of[part.b] = part.fabric
+    (a, a_port), (b, b_port) = split_port(ends[:, 0]), split_port(ends[:, 1])
+    new: dict[str, Any] = {
+        "a": a,
+        "a_port": a_port,
+        "b": b,
+        "b_port": b_port,
+        "rate_gbps": 0,
+        "width": 0,
+        "fabric": np.maximum(fabric_of[a], fabric_of[b]),
+        "sources": len(part.source_sets),
+    }
+    at = np.searchsorted(low[stay], ends[:, 0])
+    for column, values in new.items():
+        setattr(part, column, np.insert(getattr(part, column)[stay], at, values))
+    part.source_sets = [*part.source_sets, (RETURNED,)]
+    return np.insert(seen_at_ns[stay], at, 0)
 
 
 def up_since_sweeps(
@@ -87,13 +122,21 @@ class _Up(NamedTuple):
 
 def _came_up_after(inputs: FabricInputs, sweeps: Sequence[SweepSeen], margin_ns: int) -> list[_Up]:
     """Return the ports that came up later than so long before the oldest whole sweep; none without one."""
-    oldest_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=inf)
+    after_ns = min((seen.observed_at_ns for seen in sweeps if not seen.partial), default=inf) - margin_ns
     return [
         _Up(node, end, at_ns)
-        for node, ports in inputs.infiniband_up_ns.items()
-        for end, at_ns in ports.items()
-        if at_ns > oldest_ns - margin_ns
+        for node, latest_ns in _latest_ns(inputs.infiniband_up_ns).items()
+        if latest_ns > after_ns
+        for end, at_ns in inputs.infiniband_up_ns[node].items()
+        if at_ns > after_ns
     ]
+
+
+def _latest_of(node: str, up_ns: Mapping[_End, int]) -> int:
+    return max(up_ns.values(), default=0)
+
+
+_latest_ns = KeptByNode(_latest_of)
 
 
 def _not_shown(ports: Sequence[_Up], sweeps: Sequence[SweepSeen]) -> list[_Up]:
@@ -103,14 +146,15 @@ def _not_shown(ports: Sequence[_Up], sweeps: Sequence[SweepSeen]) -> list[_Up]:
     """
     if not ports:
         return []
-    found = _hash(
-        np.fromiter((one.end[0] for one in ports), np.uint64, len(ports)),
-        np.fromiter((one.end[1] for one in ports), np.uint64, len(ports)),
-    )
+    guids = np.fromiter((one.end[0] for one in ports), np.uint64, len(ports))
+    found = _hash(guids, np.fromiter((one.end[1] for one in ports), np.uint64, len(ports)))
+    ordered = np.sort(guids)
     is_shown = np.zeros(len(ports), np.bool_)
     for sweep in (seen.sweep for seen in sweeps):
+        mine = contains(ordered, sweep.guid)
         for device, port in ((sweep.device, sweep.port), (sweep.peer, sweep.peer_port)):
-            is_shown |= np.isin(found, _hash(sweep.guid[device], port.astype(np.uint64)))
+            rows = mine[device]
+            is_shown |= np.isin(found, _hash(sweep.guid[device[rows]], port[rows].astype(np.uint64)))
     return [ports[i] for i in np.flatnonzero(~is_shown).tolist()]
 
 
@@ -122,18 +166,23 @@ def _owned(ports: Sequence[_Up], previous: Topology) -> dict[_End, int]:
     """Return since when the ports are up of adapters that were published under the reporting node."""
     if not ports:  # the common case
         return {}
-    nodes = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
-    nodes |= {adapter.id: adapter.node for adapter in previous.adapters}
-    return {one.end: one.at_ns for one in ports if nodes.get(f"{one.end[0]:016x}") == one.node}
+    named = {end.device: end.name for x in previous.anomalies for end in (x.subject, x.peer) if end}
+    adapters = adapters_by_id(previous.adapters)
+
+    def node_of(guid: int) -> str | None:
+        adapter = adapters.get(f"{guid:016x}")
+        return named.get(f"{guid:016x}") if adapter is None else adapter.node
+
+    return {one.end: one.at_ns for one in ports if node_of(one.end[0]) == one.node}
 
 
-def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
+def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[Cable]:
     """Return the published cables at these ports, and of the others the missing ones.
 
     One that was missing for a minute when its port came up waits for the next sweep, which is asked for at
     once: perhaps only its agent was started.
     """
-    published: dict[_End, _Cable] = {}
+    published: dict[_End, Cable] = {}
     devices = {f"{guid:016x}" for guid, _ in up_ns}
     for x in links_at(previous.links, devices):
         for cable in _cables(Endpoint(x.a_device, "", x.a_port), Endpoint(x.b_device, "", x.b_port)):
@@ -150,12 +199,12 @@ def _last_known(up_ns: Mapping[_End, int], previous: Topology) -> list[_Cable]:
     return [*published.values(), *missing]
 
 
-def _cables(one: Endpoint, other: Endpoint) -> Iterator[_Cable]:
+def _cables(one: Endpoint, other: Endpoint) -> Iterator[Cable]:
     """Yield the cable from either end; nothing if it is no InfiniBand cable with known ports."""
     a, b = _port(one), _port(other)
     if a is not None and b is not None:
-        yield _Cable(a, b)
-        yield _Cable(b, a)
+        yield Cable(a, b)
+        yield Cable(b, a)
 
 
 def _port(end: Endpoint) -> _End | None:
@@ -166,31 +215,27 @@ def _port(end: Endpoint) -> _End | None:
     return (guid, port) if 0 < guid <= _MAX_GUID and 0 < port <= _MAX_PORT else None
 
 
-def _newest(
-    up_ns: Mapping[_End, int], sweeps: Sequence[SweepSeen], cables: Iterable[_Cable]
-) -> dict[int, list[_Cable]]:
+def _not_swept_since(
+    up_ns: Mapping[_End, int], sweeps: Sequence[SweepSeen], cables: Sequence[Cable]
+) -> list[Cable]:
     """Return the cables of which no sweep shows the port of the switch, and the own port came up since the
-    newest whole sweep of the switch: by the index of that sweep.
+    newest whole sweep of the switch.
 
     A switch that no sweep contains may be a dead one, with another switch in its place.
     """
-    cables = list(cables)
-    at: dict[int, int] = {}
+    newest_ns: dict[int, int] = {}  # by switch
     wanted = np.array(sorted({cable.far[0] for cable in cables}), np.uint64)
     ends = {cable.far for cable in cables}
     shown: set[_End] = set()
-    for i, seen in enumerate(sweeps):
+    for seen in sweeps:
         shown |= _shown(seen.sweep, ends)
         for guid in [] if seen.partial else wanted[np.isin(wanted, seen.sweep.guid)].tolist():
-            if guid not in at or seen.observed_at_ns >= sweeps[at[guid]].observed_at_ns:
-                at[guid] = i
-    found: dict[int, list[_Cable]] = {}
-    for cable in cables:
-        i = at.get(cable.far[0], -1)
-        is_later = i >= 0 and sweeps[i].observed_at_ns - TAKES_NS < up_ns[cable.own]
-        if is_later and cable.far not in shown:
-            found.setdefault(i, []).append(cable)
-    return found
+            newest_ns[guid] = max(newest_ns.get(guid, 0), seen.observed_at_ns)
+    return [
+        cable
+        for cable in cables
+        if newest_ns.get(cable.far[0], inf) - TAKES_NS < up_ns[cable.own] and cable.far not in shown
+    ]
 
 
 def _shown(sweep: Sweep, ends: set[_End]) -> set[_End]:
@@ -201,30 +246,3 @@ def _shown(sweep: Sweep, ends: set[_End]) -> set[_End]:
         rows = np.isin(sweep.guid[device], guids)
         found.update(zip(sweep.guid[device[rows]].tolist(), port[rows].tolist(), strict=True))
     return found & ends
-
-
-def _sweep(cables: Iterable[_Cable]) -> Sweep:
-    """Return these cables as both ends would report them."""
-    cables = sorted(cables)
-    records = [record for own, far in cables for record in ((own, far), (far, own))]
-    kinds = {far[0]: SWITCH for _, far in cables} | {own[0]: CA for own, _ in cables}
-    guids = sorted(kinds)
-    place = {guid: i for i, guid in enumerate(guids)}
-    n, m = len(guids), len(records)
-    return Sweep(
-        source=RETURNED,
-        guid=np.array(guids, np.uint64),
-        kind=np.array([kinds[guid] for guid in guids], np.uint8),
-        port_count=np.zeros(n, np.int32),
-        declared=np.zeros(n, np.bool_),
-        system_image_guid=np.zeros(n, np.uint64),
-        descriptions=[""] * n,
-        device=np.array([place[own[0]] for own, _ in records], np.int32),
-        port=np.array([own[1] for own, _ in records], np.int32),
-        port_guid=np.zeros(m, np.uint64),
-        peer=np.array([place[far[0]] for _, far in records], np.int32),
-        peer_port=np.array([far[1] for _, far in records], np.int32),
-        rate_gbps=np.zeros(m, np.float32),
-        width=np.zeros(m, np.uint8),
-        line=np.zeros(m, np.int32),
-    )

@@ -21,7 +21,8 @@ Disputed are:
 - new cables between switches, and all cables of new switches;
 - new cables of adapters whose port no current agent reports as connected. It must be the agent of the node
   that the record, the node map or the description names, if that is current. Without a record, and where no
-  other agent can confirm the sweep, cables of nodes without a current agent are not disputed.
+  other agent can confirm the sweep, cables of nodes without a current agent are not disputed. Neither is a
+  published missing cable whose agent reported the port as down since the sweep: inference leaves it out.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,19 +36,21 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
-from hyperscout_inference.fabric.adapter_owners import adapters_by_id
+from hyperscout_inference.fabric.adapter_owners import reporters
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.fabric.sweep_record import (
     Comparison,
     PortShown,
     Rows,
+    cable_at,
     compare,
     confirmed_new,
     confirmed_rows,
     guid_of,
     names_of,
     other_kinds,
+    owners_of,
     record_of,
     reduced,
     share_a_device,
@@ -101,15 +104,16 @@ class SweepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Witnesses:
-    """What agents report. `ports`, `up_ns`: `infiniband` and `infiniband_up_ns` of `FabricInputs`. `current`:
-    the nodes whose agents are current and report InfiniBand ports with GUIDs. `node_map`: adapter GUID ->
-    node. `alone`: nodes and devices whose sweeps no other agent can confirm."""
+    """What agents report. `ports`, `at_ns`, `up_ns`: `infiniband`, `infiniband_at_ns`, `infiniband_up_ns` of
+    `FabricInputs`. `current`: the nodes whose agents are current and report InfiniBand ports with GUIDs.
+    `node_map`: adapter GUID -> node. `alone`: nodes and devices whose sweeps no other agent can confirm."""
 
     ports: Mapping[str, tuple[InfinibandPort, ...]]
     current: Collection[str]
     node_map: Mapping[int, str]
     alone: Collection[tuple[str, str]] = ()
     up_ns: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
+    at_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 class _Disputed(NamedTuple):
@@ -148,16 +152,17 @@ class _Judge:
         rows = distinct(np.concatenate([one.missing for one in self._compared]))
         ends = {guid for row in rows.tolist() for guid, _ in self._record.ends(row)}
         shown = {port.guid for one in self._compared for port in one.ports}
-        self._owner = _owners(starts | ends | shown, previous)
+        self._owner = owners_of(starts | ends | shown, previous)
         anomalies = previous.anomalies if previous is not None else ()
         self._missing = {x.ends: x for x in anomalies if x.kind == "MissingLink" and x.confidence > SURE}
         self._dead: dict[int, bool] = {}  # of each row of the record that was asked for
         self._reported: dict[tuple[int, int], dict[str, InfinibandPort]] = {}  # by port and node
-        if wanted := ends | shown:
-            for node in witnesses.current:
-                for port in witnesses.ports.get(node, ()):
-                    if port.node_guid in wanted and port.link_layer == "InfiniBand":
-                        self._reported.setdefault((port.node_guid, port.port), {})[node] = port
+        nodes_of = reporters(witnesses.ports)
+        for guid in ends | shown:
+            for node in filter(witnesses.current.__contains__, nodes_of.get(guid, ())):
+                for port in witnesses.ports[node]:
+                    if port.node_guid == guid and port.link_layer == "InfiniBand":
+                        self._reported.setdefault((guid, port.port), {})[node] = port
         known = [self._is_known(i) for i in range(len(claims))]
         self._known = [mine and not self._has_other_guid(i, known) for i, mine in enumerate(known)]
 
@@ -285,8 +290,12 @@ class _Judge:
     def _disputed(self, claim: SweepClaim, compared: Comparison) -> _Disputed:
         is_alone = (claim.node, claim.device) in self._witnesses.alone
         is_strict = compared.known > 0 and not is_alone
-        shown = (x.row for x in compared.ports if not self._is_reported(x, is_strict=is_strict))
-        ports = np.array(list(shown), np.intp)
+        shown = [
+            x.row
+            for x in compared.ports
+            if not (self._is_reported(x, is_strict=is_strict) or self._is_out(x, claim))
+        ]
+        ports = np.array(shown, np.intp)
         if is_alone:
             return _Disputed(_NO_ROWS, distinct(ports))
         missing = [] if claim.is_partial else compared.missing.tolist()
@@ -333,11 +342,23 @@ class _Judge:
             return node in reports and reports[node].state != "DOWN"
         return not is_strict or any(port.state != "DOWN" for port in reports.values())
 
+    def _is_out(self, shown: PortShown, claim: SweepClaim) -> bool:
+        """Return whether the cable in this port is a published missing one, and its agent reported the port
+        as DOWN since the sweep."""
+        node = self._owner.get(shown.guid, "")
+        port = self._reported.get((shown.guid, shown.port), {}).get(node)
+        if port is None or port.state != "DOWN":
+            return False
+        sweep, row = claim.sweep, shown.row
+        both = (sweep.device[row], sweep.port[row]), (sweep.peer[row], sweep.peer_port[row])
+        ends = frozenset((f"{int(sweep.guid[device]):016x}", str(int(port))) for device, port in both)
+        return ends in self._missing and self._witnesses.at_ns.get(node, 0) > claim.observed_at_ns
+
     def _is_known(self, i: int) -> bool:
         end, claim = self._own[i], self._claims[i]
         if end is None:
             return False
-        missing = self._missing.get(_cable_at(claim.sweep, end))
+        missing = self._missing.get(cable_at(claim.sweep, end))
         if missing is not None and missing.peer is not None:
             named = {one.device: one.name for one in (missing.subject, missing.peer)}
             return named.get(f"{end[0]:016x}") == claim.node
@@ -375,17 +396,3 @@ def _starts_at(claim: SweepClaim) -> tuple[int, int] | None:
         return None
     row = int(rows[0])
     return int(sweep.guid[sweep.device[row]]), int(sweep.port[row])
-
-
-def _cable_at(sweep: Sweep, end: tuple[int, int]) -> frozenset[tuple[str, str | None]]:
-    """Return both ends of the cable in this port, as `Anomaly.ends` has them; nothing without one."""
-    rows = np.flatnonzero((sweep.guid[sweep.device] == np.uint64(end[0])) & (sweep.port == end[1]))
-    far = [(int(sweep.guid[sweep.peer[row]]), int(sweep.peer_port[row])) for row in rows[:1].tolist()]
-    return frozenset((f"{guid:016x}", str(port)) for guid, port in (end, *far))
-
-
-def _owners(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
-    """Return the nodes of these adapters, as published."""
-    adapters = adapters_by_id(previous.adapters if previous is not None else ())
-    found = ((guid, adapters.get(f"{guid:016x}")) for guid in guids)
-    return {guid: adapter.node for guid, adapter in found if adapter is not None}

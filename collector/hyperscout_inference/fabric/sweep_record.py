@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_topology.kept import kept
 from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import LinkTable, Topology
 
@@ -72,7 +73,7 @@ class Comparison(NamedTuple):
 
 @lru_cache(maxsize=2)
 def record_of(table: LinkTable) -> Record:
-    guid = _guids_of(tuple(table.devices))
+    guid = _guids_of(table.devices)
     port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
     swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
     rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
@@ -90,8 +91,8 @@ def record_of(table: LinkTable) -> Record:
     return Record(*ends, table.fabric[rows][good], speed[rate], width[rate], guids, *at)
 
 
-@lru_cache(maxsize=2)
-def _guids_of(devices: tuple[str, ...]) -> _Words:
+@kept
+def _guids_of(devices: Sequence[str]) -> _Words:
     """Return `guid_of` of each device."""
     rows = [row for row, text in enumerate(devices) if len(text) == 16]
     found = np.zeros(len(devices), np.uint64)
@@ -367,3 +368,17 @@ def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:
     """Return both ends of each row of the record."""
     place = np.searchsorted(guids, record.guids).astype(np.int64) << 8
     return place[record.a_at] | record.a_port, place[record.b_at] | record.b_port
+
+
+def cable_at(sweep: Sweep, end: tuple[int, int]) -> frozenset[tuple[str, str | None]]:
+    """Return both ends of the cable in this port, as `Anomaly.ends` has them; nothing without one."""
+    rows = np.flatnonzero((sweep.guid[sweep.device] == np.uint64(end[0])) & (sweep.port == end[1]))
+    far = [(int(sweep.guid[sweep.peer[row]]), int(sweep.peer_port[row])) for row in rows[:1].tolist()]
+    return frozenset((f"{guid:016x}", str(port)) for guid, port in (end, *far))
+
+
+def owners_of(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
+    """Return the nodes of these adapters, as published."""
+    adapters = adapters_by_id(previous.adapters if previous is not None else ())
+    found = ((guid, adapters.get(f"{guid:016x}")) for guid in guids)
+    return {guid: adapter.node for guid, adapter in found if adapter is not None}

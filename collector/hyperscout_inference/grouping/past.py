@@ -1,23 +1,25 @@
 """The domains in which hosts were published before. They decide ties and keep hosts without evidence."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.kept import kept
+from hyperscout_topology.topology import HyperNode, Topology
 
-from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.grouping.grouping import Longs
 from hyperscout_inference.grouping.layer import Layer
 
 
 class Past:
-    """The published hierarchy as labels of hosts."""
+    """The published hierarchy as labels of hosts. `hosts`: as `Network` has them. `domains`: see
+    `former_domains`."""
 
-    def __init__(self, net: Network, previous: Topology | None) -> None:
-        self._net = net
+    def __init__(self, hosts: Sequence[str], domains: Sequence[HyperNode]) -> None:
+        self._hosts = hosts
         self._by_tier: dict[str, dict[str, int]] = {}
         self.confidence: dict[int, float] = {}  # by label
-        for number, hypernode in enumerate(previous.hypernodes if previous else ()):
+        for number, hypernode in enumerate(domains):
             self._by_tier.setdefault(hypernode.tier_name, {}).update(dict.fromkeys(hypernode.nodes, number))
             self.confidence[number] = hypernode.confidence
 
@@ -25,7 +27,7 @@ class Past:
         """Return the names of the former tiers if hosts without a domain now were in them, else none."""
         if not self._by_tier:
             return ()
-        placed = {host for host, d in zip(self._net.hosts, domain.tolist(), strict=True) if d >= 0}
+        placed = {host for host, d in zip(self._hosts, domain.tolist(), strict=True) if d >= 0}
         nodes = {node for known in self._by_tier.values() for node in known}
         lost = nodes - placed if cluster is None else (nodes & cluster) - placed
         return self._by_tier.keys() if lost else ()
@@ -39,7 +41,7 @@ class Past:
         known = self._by_tier.get(name)
         if not known:
             return None
-        return np.fromiter((known.get(host, -1) for host in self._net.hosts), np.int64, len(self._net.hosts))
+        return np.fromiter((known.get(host, -1) for host in self._hosts), np.int64, len(self._hosts))
 
     def labels_of_domains(self, name: str, layer: Layer) -> Longs | None:
         """Return (domains,) the former domain of most of a domain's hosts, -1 = none; None if there was no
@@ -55,3 +57,17 @@ class Past:
             order = np.lexsort((key, -votes))[::-1]
             labels[key[order] // width] = key[order] % width
         return labels
+
+
+def former_domains(previous: Topology | None) -> tuple[HyperNode, ...]:
+    """Return the published domains without conditions and figures; the same object while they are equal."""
+    domains = () if previous is None else previous.hypernodes
+    return _former(tuple(replace(x, conditions=(), latency_us=None, bandwidth_gbps=None) for x in domains))
+
+
+@kept
+def _former(domains: tuple[HyperNode, ...]) -> tuple[HyperNode, ...]:
+    return domains
+
+
+past_of = kept(Past)

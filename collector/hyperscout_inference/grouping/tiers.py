@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_topology.kept import kept
 from hyperscout_topology.names import tier_name
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
 from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.levels import switch_levels
 from hyperscout_inference.grouping.past import Past
 
 # If at least this share of a group's cables ends in another group, the two are one partial mesh, not two
@@ -18,11 +20,22 @@ from hyperscout_inference.grouping.past import Past
 WOVEN = 0.3
 
 
-def build_layers(
-    net: Network, level: Ints, past: Past, cluster: frozenset[str] | None
-) -> tuple[list[Layer], list[int], list[int]]:
-    """Return the tiers that group something, innermost first; the foreign hosts (indexes): unclaimed, and
-    connected to no leaf; and the domains of the last tier whose leaves are joined side by side."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """`level`: (devices,) see `switch_levels`. `layers`: the tiers that group something, innermost first.
+    `foreign`: hosts (indexes) that are unclaimed and connected to no leaf. `side_by_side`: the domains of the
+    last tier whose leaves are joined side by side."""
+
+    level: Ints
+    layers: tuple[Layer, ...]
+    foreign: list[int]
+    side_by_side: list[int]
+
+
+@kept
+def build_tree(net: Network, past: Past, cluster: frozenset[str] | None) -> Tree:
+    """Return levels and tiers. `net`: see `wiring`."""
+    level = switch_levels(net)
     host_end, switch_end = host_cables(net)
     on_leaf = level[switch_end] == 1
     hosts = net.host[host_end].astype(np.int64)
@@ -44,8 +57,9 @@ def build_layers(
     domain[inside] = higher.group[inside] + len(switches)
     switches += higher.items
     layers = [Layer(tier_name(1), domain, switches, np.zeros(0, np.int64), first)]
-    no_tree = _add_layers_above(net, level, layers, past, first.count).tolist()
-    return _drop_tiers_that_group_nothing(layers, past.tiers_in_use(domain, cluster)), foreign, no_tree
+    side_by_side = _add_layers_above(net, level, layers, past, first.count).tolist()
+    used = _drop_tiers_that_group_nothing(layers, past.tiers_in_use(domain, cluster))
+    return Tree(level, tuple(used), foreign, side_by_side)
 
 
 def _foreign(net: Network, on_leaf: Longs, above: Longs) -> list[int]:

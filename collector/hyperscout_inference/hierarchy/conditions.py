@@ -14,7 +14,9 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
+from hyperscout_topology.kept import kept
 from hyperscout_topology.topology import (
+    Adapter,
     Anomaly,
     Condition,
     HyperNode,
@@ -24,6 +26,8 @@ from hyperscout_topology.topology import (
     say,
     state_of,
 )
+
+from hyperscout_inference.grouping.grouping import Longs
 
 NAMED = 3  # cables or nodes that a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
@@ -306,13 +310,10 @@ def _link_totals(
             owner_of_switch.setdefault(switch, i)
 
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
-    devices = table.devices
-    # 0 for a host, -1 for another endpoint; a switch of unknown level is never the lower end
-    known = dict.fromkeys(map(_ID_OF, topology.adapters), 0)
-    other = -1 if known else 0
-    known |= {device: level or 1 << 30 for device, level in switches.items()}
-    level = np.fromiter(map(known.get, devices, repeat(other)), np.int64, len(devices))
-    by_switch = np.fromiter(map(owner_of_switch.get, devices, repeat(-1)), np.int64, len(devices))
+    level = _levels(table.devices, topology.adapters, switches)
+    by_switch = np.full(len(level), -1, np.int64)
+    rows = np.flatnonzero(level > 0)
+    by_switch[rows] = [owner_of_switch.get(table.devices[row], -1) for row in rows.tolist()]
 
     uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for turned, (near, far) in enumerate(((table.a, table.b), (table.b, table.a))):
@@ -333,9 +334,19 @@ def _link_totals(
     return totals
 
 
-def _present(table: LinkTable, devices: Collection[str]) -> set[frozenset[tuple[str, str]]]:
+@kept
+def _levels(devices: Sequence[str], adapters: Sequence[Adapter], switches: Mapping[str, int]) -> Longs:
+    """Return (devices,) the level of a switch, 0 for a host, -1 for another endpoint. A switch of unknown
+    level is never the lower end."""
+    known = dict.fromkeys(map(_ID_OF, adapters), 0)
+    other = -1 if known else 0
+    known |= {device: level or 1 << 30 for device, level in switches.items()}
+    return np.fromiter(map(known.get, devices, repeat(other)), np.int64, len(devices))
+
+
+def _present(table: LinkTable, devices: set[str]) -> set[frozenset[tuple[str, str]]]:
     """Return the links between these devices, by their ends."""
-    chosen = np.fromiter((d in devices for d in table.devices), np.bool_, len(table.devices))
+    chosen = np.fromiter(map(devices.__contains__, table.devices), np.bool_, len(table.devices))
     rows = np.nonzero(chosen[table.a] & chosen[table.b])[0]
     columns = (
         table.a[rows].tolist(),

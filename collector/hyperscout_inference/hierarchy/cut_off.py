@@ -15,7 +15,7 @@ def with_cut_off(
     A node is added to the lowest of its domains that still exists, and to the present parents of that domain.
     The published domains below it are added again.
     """
-    now = _with_lost_tiers(hypernodes, previous, frozenset(present), bool(absent))
+    now = _with_lost_tiers(hypernodes, previous, present, bool(absent))
     if not absent:
         return [*now.values()]
     depth = max((h.tier for h in previous.hypernodes), default=0)
@@ -56,7 +56,7 @@ def with_cut_off(
 
 
 def _with_lost_tiers(
-    hypernodes: Iterable[HyperNode], previous: Topology, present: frozenset[str], is_cut_off: bool
+    hypernodes: Iterable[HyperNode], previous: Topology, present: Collection[str], is_cut_off: bool
 ) -> dict[str, HyperNode]:
     """Return the HyperNodes by name, with the published ones above them that have lost their cables.
 
@@ -73,7 +73,7 @@ def _with_lost_tiers(
         above = former.get(same.parent or "")
         if above is not None and (
             above.source != "wires"
-            or not (is_cut_off or (above.switches and present.isdisjoint(above.switches)))
+            or not (is_cut_off or (above.switches and not any(x in present for x in above.switches)))
         ):
             return now
     for top in tops:

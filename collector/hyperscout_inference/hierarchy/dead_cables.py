@@ -12,9 +12,11 @@ from functools import cache
 
 import numpy as np
 from hyperscout_formats.text.host_list import natural_key
+from hyperscout_topology.kept import positions
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
+from hyperscout_inference.fabric.part import join_port
 from hyperscout_inference.hierarchy.history import LostCable, hosts_of
 
 
@@ -26,10 +28,10 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     """
     if not lost:
         return net
-    at = {ident: i for i, ident in enumerate(net.ids)}
+    at = positions(net.ids)
     if absent := {device for x in lost for device in x.devices} - at.keys():
-        net = _with_adapters(net, absent, previous)
-        at = {ident: i for i, ident in enumerate(net.ids)}
+        first, net = len(net.ids), _with_adapters(net, absent, previous)
+        at = {**at, **{ident: i for i, ident in enumerate(net.ids[first:], first)}}
     known = [x for x in lost if at.keys() >= {*x.devices}]
     if not known:
         return net
@@ -74,10 +76,10 @@ def hosts_without_live_cables(net: Network, present: Network) -> frozenset[str]:
     """Return the hosts that only dead cables place. `present`: the network without these."""
     if net is present:
         return frozenset()
-    linked, live = (
-        {*x.host[np.concatenate([x.a[x.shapes], x.b[x.shapes]])].tolist()} for x in (net, present)
-    )
-    return frozenset(net.hosts[host] for host in linked - live)
+    linked, live = np.zeros((2, len(net.hosts) + 1), np.bool_)  # the last one: no host
+    for marks, x in ((linked, net), (live, present)):
+        marks[x.host[np.concatenate([x.a[x.shapes], x.b[x.shapes]])]] = True
+    return frozenset(net.hosts[host] for host in np.flatnonzero((linked & ~live)[:-1]).tolist())
 
 
 def _with_adapters(net: Network, absent: Collection[str], previous: Topology) -> Network:
@@ -182,7 +184,7 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
             (net.a, renumbered(net.a_port), net.b, renumbered(net.b_port)), more.T, strict=True
         )
     ]
-    order = np.lexsort((columns[1], columns[0]))
+    order = np.argsort(join_port(columns[0], columns[1]), kind="stable")  # nearly sorted: linear
     row_of = np.argsort(order)
     a, a_port, b, b_port = (column[order] for column in columns)
     none = np.zeros(len(rows), np.int32)

@@ -3,19 +3,20 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
 from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_topology.kept import KeptByNode, kept
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import EthernetPart, ethernet
-from hyperscout_inference.fabric.compute_fabrics import other_fabrics
+from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.infiniband import infiniband
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, KeptByNode
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct, unused
 from hyperscout_inference.fabric.part import Mask, Part
 
@@ -52,6 +53,8 @@ def _chosen(
     InfiniBand is the compute fabric where there is any, unless most hosts have their nearest NICs on
     Ethernet. `near`: the hosts with nearest NICs on InfiniBand.
     """
+    if not found.near:
+        return swept, np.zeros_like(heard)
     hosts = _cabled_hosts(ib)
     if not _are_most(found.near, inputs, len(hosts)):
         return swept, _with_trunks(found.part, found.near - hosts, heard)
@@ -103,7 +106,7 @@ def _compute_infiniband(
         at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
         has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
     if len(part.fabrics) > 1 and not (has_near and _are_most(has_near, inputs, len(_cabled_hosts(part)))):
-        return ~np.isin(part.fabric, other_fabrics(part)), has_near
+        return ~np.isin(part.fabric, part.idle_fabrics), has_near
     if not has_near:
         return np.ones(len(part.a), np.bool_), has_near
     further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
@@ -125,9 +128,7 @@ def _join(
 ) -> Network:
     # Hosts that need no cable.
     measured = {*inputs.gpus, *inputs.pairs.nodes, *inputs.answering, *inputs.labels}
-    hosts = sorted({host for part in parts for host in part.hosts if host is not None} | measured)
-    at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
-    at[None] = -1
+    hosts, index = _hosts([part.hosts for part in parts], measured)
     offsets = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
     fabric_offsets = np.cumsum([0, *(len(part.fabrics) for part in parts)]).tolist()
     source_offsets = np.cumsum([0, *(len(part.source_sets) for part in parts)]).tolist()
@@ -149,18 +150,16 @@ def _join(
         for column, out in ((part.a_port, a_port), (part.b_port, b_port)):
             out.append(np.where(column >= PORT_TEXTS, column + np.int32(len(texts)), column).astype(np.int32))
         texts += part.port_texts
-    index = [np.fromiter(map(at.__getitem__, part.hosts), np.int32, len(part.hosts)) for part in parts]
     bools = [np.zeros(0, np.bool_)]
     unclaimed = np.zeros(len(hosts), np.bool_)
     for part, mine in zip(parts, index, strict=True):
         unclaimed[mine[part.unclaimed]] = True
-    states, dark = _infiniband_states(inputs.infiniband), _dark_ports(inputs.lldp)
     return Network(
-        ids=_joined([part.ids for part in parts]),
-        names=_joined([part.names for part in parts]),
+        ids=_ids([part.ids for part in parts]),
+        names=_names([part.names for part in parts]),
         is_switch=np.concatenate(bools + [part.is_switch for part in parts]),
         host=ints(index),
-        labels=_joined([part.labels for part in parts]),
+        labels=_labels([part.labels for part in parts]),
         hosts=hosts,
         unclaimed=unclaimed,
         a=ints(a),
@@ -178,14 +177,10 @@ def _join(
         vanished=tuple(
             v for part in parts for v in part.vanished
         ),  # only the first part (InfiniBand) has any
-        down_ports=frozenset((node, device) for node, state in states.items() for device in state.down),
-        dark_ports=frozenset((node, port) for node, ports in dark.items() for port in ports),
-        whole=frozenset(node for node, state in states.items() if state.is_whole),
-        claimed=frozenset(inputs.node_map.values())
-        | frozenset(inputs.infiniband)
-        | frozenset(inputs.lldp)
-        | measured
-        | (options.cluster_nodes or frozenset()),
+        down_ports=frozenset(chain.from_iterable(_down_ports(inputs.infiniband).values())),
+        dark_ports=frozenset(chain.from_iterable(_dark_ports(inputs.lldp).values())),
+        whole=frozenset(chain.from_iterable(_whole(inputs.infiniband).values())),
+        claimed=_claimed(reporting_nodes(inputs, options), list(inputs.node_map.values()), measured),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
         anomalies=tuple(x for part in parts for x in part.anomalies),
         mute=np.concatenate(
@@ -199,24 +194,26 @@ def _join(
     )
 
 
-class _States(NamedTuple):
-    """The devices with an InfiniBand port that is down, and whether all ports of the host are active."""
-
-    down: frozenset[str]
-    is_whole: bool
+@kept
+def _claimed(*names: Collection[str]) -> frozenset[str]:
+    return frozenset().union(*names)
 
 
-def _states_of(node: str, ports: Sequence[InfinibandPort]) -> _States:
-    down = {port.device for port in ports if port.state == "DOWN" and port.link_layer == "InfiniBand"}
-    return _States(frozenset(down), bool(ports) and all(port.state == "ACTIVE" for port in ports))
+def _down_of(node: str, ports: Sequence[InfinibandPort]) -> set[tuple[str, str]]:
+    return {(node, x.device) for x in ports if x.state == "DOWN" and x.link_layer == "InfiniBand"}
 
 
-def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[str]:
+def _whole_of(node: str, ports: Sequence[InfinibandPort]) -> Collection[str]:
+    return (node,) if ports and all(port.state == "ACTIVE" for port in ports) else ()
+
+
+def _dark_of(node: str, ports: Sequence[LldpPort]) -> set[tuple[str, str]]:
     dark = {port.interface for port in ports if port.carrier is False}
-    return dark and dark.difference(port.interface for port in ports if port.carrier)
+    lit = {port.interface for port in ports if port.carrier} if dark else dark
+    return {(node, interface) for interface in dark - lit}
 
 
-_infiniband_states, _dark_ports = KeptByNode(_states_of), KeptByNode(_dark_of)
+_down_ports, _whole, _dark_ports = KeptByNode(_down_of), KeptByNode(_whole_of), KeptByNode(_dark_of)
 
 
 def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:
@@ -251,6 +248,18 @@ def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) ->
     ]
 
 
-def _joined(texts: list[Sequence[str]]) -> Sequence[str]:
+@kept
+def _hosts(of_parts: Sequence[Sequence[str | None]], others: Collection[str]) -> tuple[list[str], list[Ints]]:
+    """Return all hosts, sorted, and of each part (devices,) the index of its host; -1 = none."""
+    hosts = sorted({host for part in of_parts for host in part if host is not None}.union(others))
+    at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
+    at[None] = -1
+    return hosts, [np.fromiter(map(at.__getitem__, part), np.int32, len(part)) for part in of_parts]
+
+
+def _joined(texts: Sequence[Sequence[str]]) -> Sequence[str]:
     """Concatenate sequences; a single one is not copied."""
     return texts[0] if len(texts) == 1 else [text for part in texts for text in part]
+
+
+_ids, _names, _labels = kept(_joined), kept(_joined), kept(_joined)

@@ -1,10 +1,12 @@
 """Name missing links and switches by the previous topology, which has their ports and ids."""
 
 import math
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hyperscout_topology.kept import kept, nodes_of_adapters, positions
 from hyperscout_topology.link_changes import (
     DENIED,
     lost_links,
@@ -14,8 +16,9 @@ from hyperscout_topology.link_changes import (
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
-from hyperscout_inference.fabric.inputs import SURE, kept
+from hyperscout_inference.fabric.inputs import SURE
 from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.grouping.past import former_domains
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
 
@@ -53,18 +56,21 @@ def recall(
     `published`: names of the present HyperNodes; `tiers`: the tier of each. `unreported`: cables whose
     switches are not missing.
     """
-    ids = {ident: i for i, ident in enumerate(net.ids)}
+    ids = positions(net.ids)
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
-    gone = _gone_switches(previous, ids.keys() | {device for x in unreported for device in x.devices}, lost)
+    there = {device for x in unreported for device in x.devices}
+    gone = [x for x in _gone_switches(previous, ids, lost) if x not in there]
     result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = hosts_of(previous)
     guesses: dict[frozenset[str], list[int]] = {}
+    full: set[frozenset[tuple[str, str | None]]] = set()  # ends of the others
     for i, x in enumerate(result):
         if x.kind == "MissingLink" and x.peer is not None and x.confidence < 0.95:
             guesses.setdefault(_pair(x.subject.device, x.peer), []).append(i)
-    full = {x.ends for x in result}
+        else:
+            full.add(x.ends)
 
     def end(device: str, port: str | None) -> Endpoint:
         name = net.names[ids[device]] if device in ids else name_of.get(device) or host_of.get(device, device)
@@ -76,7 +82,7 @@ def recall(
                 continue
             host = end(device, None).name
             if host in t1_of:
-                return t1_of[host]
+                return t1_of[host].name
         lower = min((d for d in (a, b) if d in level), key=lambda d: level[d], default=None)
         domain = home.get(lower) if lower else None
         return domain.name if domain and domain.name in published else None
@@ -87,8 +93,8 @@ def recall(
         """Return the level; 0 for no switch, infinity for a switch of unknown level."""
         return 0 if device not in level else level[device] or math.inf
 
-    former_nodes = [h for h in previous.hypernodes if h.name in published] if lost else []
-    t1_of = {node: h.name for node, h in keepers(former_nodes).items()}
+    former = tuple(h for h in former_domains(previous) if h.name in published) if lost else ()
+    t1_of = _former_keepers(former)
     for cable in lost:
         if not missing.isdisjoint(cable.devices):
             continue
@@ -133,11 +139,15 @@ def keepers(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
     return found
 
 
+_former_keepers = kept(keepers)
+
+
 def named_since(net: Network, absent: Collection[str]) -> frozenset[str]:
     """Return those of the absent nodes that were published under the GUID of an adapter whose host is known
     now."""
-    rows = (i for i, host in enumerate(net.host.tolist()) if host >= 0 and net.ids[i] in absent)
-    return frozenset(net.ids[i] for i in rows if net.hosts[net.host[i]] != net.ids[i])
+    at = positions(net.ids)
+    hosts = ((ident, int(net.host[at[ident]])) for ident in absent if ident in at)
+    return frozenset(ident for ident, host in hosts if host >= 0 and net.hosts[host] != ident)
 
 
 def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
@@ -236,11 +246,10 @@ def _named_switches(
     return result
 
 
-@kept
 def hosts_of(previous: Topology) -> Mapping[str, str]:
     """Return the host of each former adapter, and the name of each device in former anomalies, by id."""
     named = {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
-    return named | {x.id: x.node for x in previous.adapters}
+    return ChainMap(nodes_of_adapters(previous.adapters), named)
 
 
 def _pair(device: str, peer: Endpoint) -> frozenset[str]:

@@ -1,11 +1,12 @@
 """Run the steps of inference in order, and assemble the result as a `Topology`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.counts import count
+from hyperscout_topology.kept import kept, positions
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -16,27 +17,25 @@ from hyperscout_topology.topology import (
     Rate,
     Switch,
     Topology,
-    say,
     undamped,
 )
 
 from hyperscout_inference.audit.erroring import erroring_links
 from hyperscout_inference.audit.guesses import without_guesses
-from hyperscout_inference.audit.host_cabling import host_rank
-from hyperscout_inference.audit.missing_switches import missing_switches
-from hyperscout_inference.audit.ranks import NOWHERE, Place, all_sources, homes
-from hyperscout_inference.audit.rates import MAX_GBPS, slow_links
+from hyperscout_inference.audit.ranks import NOWHERE, homes
+from hyperscout_inference.audit.rates import MAX_GBPS
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.audit.switch_cabling import loops, ranks_beside, switch_ranks
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.audit.suspicions import suspicions as audited
+from hyperscout_inference.fabric.foreign import reporting_nodes
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.fabric.network import Ints, Network, distinct
 from hyperscout_inference.fabric.nvlink import nvlink_domains, with_own_ids
 from hyperscout_inference.grouping.layer import Layer
-from hyperscout_inference.grouping.levels import switch_levels
 from hyperscout_inference.grouping.opaque import as_published, with_latency
-from hyperscout_inference.grouping.past import Past
-from hyperscout_inference.grouping.tiers import build_layers
+from hyperscout_inference.grouping.past import former_domains, past_of
+from hyperscout_inference.grouping.tiers import Tree, build_tree
+from hyperscout_inference.grouping.wiring import shaping_cables, wiring
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.cut_off import with_cut_off
 from hyperscout_inference.hierarchy.dead_cables import hosts_without_live_cables, with_dead_cables
@@ -77,11 +76,13 @@ def infer(
     if previous is not None:
         lost = lost_cables(previous, links)
         net = with_dead_cables(present, lost, previous)
-    level = switch_levels(net)
-    past = Past(net, previous)
-    layers, foreign, no_tree = build_layers(net, level, past, options.cluster_nodes)
-    suspicions = without_guesses(net, _suspicions(net, level, layers, inputs.sweeps), inputs, previous)
-    suspicions += _no_trees(net, layers, no_tree)
+    former = former_domains(previous)
+    past, shaping = past_of(net.hosts, former), shaping_cables(net)
+    wires = wiring(shaping)
+    tree = build_tree(wires, past, options.cluster_nodes)
+    level, layers = tree.level, list(tree.layers)
+    suspicions = without_guesses(net, audited(net, shaping, wires, tree, inputs.sweeps), inputs, previous)
+    suspicions += _no_trees(net, layers, tree.side_by_side)
     suspicions += erroring_links(present, level, layers, inputs, damped)
     if inputs.labels:
         suspicions += against_wires(net, layers, inputs.labels)
@@ -102,29 +103,24 @@ def infer(
     wanted = np.ones(len(net.hosts), np.bool_)
     if options.cluster_nodes is not None:
         wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
-    names = name_domains(net, layers, previous, wanted)
+    names, domains = _domains(wires, tuple(layers), former, wanted)
     placed = (layers[0].domain >= 0) & wanted
-    hypernodes = measured.on(_hypernodes(net, layers, names, wanted), names)
+    hypernodes = measured.on(domains, names)
     expected = options.cluster_nodes
     if expected is None:
-        expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
-        expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes) | inputs.answering
-        expected |= frozenset(inputs.labels)
-        expected |= {net.hosts[h] for h in np.flatnonzero(~net.unclaimed).tolist()}
-        expected -= {net.hosts[h] for h in foreign}
-    absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
+        seen = reporting_nodes(inputs, options), list(inputs.pairs.nodes), list(inputs.labels)
+        expected = _expected(wires, tree, former, *seen)
+    absent = _unplaced(expected, net.hosts, placed)
     if layers[0].name != NVLINK:
         absent |= (hosts_without_live_cables(net, present) & expected) - inputs.labels.keys()
     if absent:
         absent -= named_since(present, absent)
     if previous is not None:
-        hypernodes = with_cut_off(hypernodes, previous, absent, present.ids)
+        hypernodes = with_cut_off(hypernodes, previous, absent, positions(present.ids))
     published = {h.name for h in hypernodes}
     anomalies = _anomalies(net, layers, family.outer, names, published, suspicions)
     anomalies = _by_host(anomalies, hypernodes)
-    switches = [
-        Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(present.is_switch).tolist()
-    ]
+    switches = _switches(net.ids, net.names, net.is_switch, level)
     if previous is not None:
         unknown = unreported(lost, inputs, previous)
         lost = sorted(set(lost).difference(unknown))
@@ -143,14 +139,31 @@ def infer(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(sorted(switches, key=lambda s: s.id)),
-        adapters=(*_adapters(present), *nvlink.adapters),
+        adapters=_adapters(present.ids, present.hosts, present.host, present.labels, tuple(nvlink.adapters)),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
-        foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in foreign})),
+        foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in tree.foreign})),
         tiers=measured.as_tiers(layers),
     )
     return with_conditions(topology)
+
+
+@kept
+def _expected(
+    net: Network, tree: Tree, former: tuple[HyperNode, ...], *seen: Collection[str]
+) -> frozenset[str]:
+    """Return the nodes of the cluster where nothing else names them: all hosts that a source names."""
+    published = (h.nodes for h in former if h.tier == 1)
+    named = (net.hosts[h] for h in np.flatnonzero(~net.unclaimed).tolist())
+    return frozenset().union(*published, *seen, named).difference(net.hosts[h] for h in tree.foreign)
+
+
+@kept
+def _unplaced(
+    expected: frozenset[str], hosts: Sequence[str], placed: npt.NDArray[np.bool_]
+) -> frozenset[str]:
+    return expected.difference(hosts[h] for h in np.flatnonzero(placed).tolist())
 
 
 def _no_trees(net: Network, layers: Sequence[Layer], domains: Iterable[int]) -> list[Suspicion]:
@@ -170,7 +183,7 @@ def _no_trees(net: Network, layers: Sequence[Layer], domains: Iterable[int]) -> 
         )
         last = len(layers) - 1
         found.append(
-            Suspicion("NotATree", net.end(switches[0]), None, last, domain, 0.9, text, all_sources(net))
+            Suspicion("NotATree", net.end(switches[0]), None, last, domain, 0.9, text, net.all_sources)
         )
     return found
 
@@ -181,70 +194,13 @@ def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:
     return replace(suspicion, layer=layer, domain=domain)
 
 
-def _published_nodes(previous: Topology | None) -> frozenset[str]:
-    return (
-        frozenset(node for h in previous.hypernodes if h.tier == 1 for node in h.nodes)
-        if previous
-        else frozenset()
-    )
-
-
-def _suspicions(
-    net: Network, level: Ints, layers: list[Layer], sweeps: Sequence[SweepSeen]
-) -> list[Suspicion]:
-    home = homes(layers)
-    if not len(net.a):
-        return _known_to_be_down(net, layers, home, [])
-    hosts, found = host_rank(net, level, layers)
-    ranks, more = switch_ranks(net, level, layers, home, hosts)
-    found += more
-    found += loops(net, home) + missing_switches(net, level, hosts, ranks, home)
-    sources = all_sources(net)
-    domain = layers[0].domain
-    found += slow_links(
-        net, hosts, domain, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps
-    )
-    for rank in (*ranks.values(), *ranks_beside(net, level)):
-        groups = rank.grouping.group
-        found += slow_links(net, rank, groups, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
-    return _known_to_be_down(net, layers, home, _seen(net, found))
-
-
-def _seen(net: Network, found: list[Suspicion]) -> list[Suspicion]:
-    """Remove missing cables between two devices that report no cables."""
-    if net.mute is None or not net.mute.any():
-        return found
-    mute = {net.ids[i] for i in np.flatnonzero(net.mute).tolist()}
-    return [
-        s
-        for s in found
-        if s.kind != "MissingLink" or s.peer is None or not {s.subject.device, s.peer.device} <= mute
-    ]
-
-
-def _known_to_be_down(
-    net: Network, layers: list[Layer], home: dict[int, Place], found: list[Suspicion]
-) -> list[Suspicion]:
-    """Add the links that a source reports as down, which replace inferred missing links of the same ends."""
-    guesses = {
-        (s.subject.device, s.peer.device): s for s in found if s.kind == "MissingLink" and s.peer is not None
-    }
-    known: list[Suspicion] = []
-    replaced: set[int] = set()
-    for lost in net.vanished:
-        a, b = (lost.a, lost.a_port), (lost.b, lost.b_port)
-        if net.is_switch[a[0]]:
-            a, b = b, a
-        subject, peer = net.end(*a), net.end(*b)
-        host = int(net.host[a[0]])
-        place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], NOWHERE)
-        if place[1] < 0:
-            place = home.get(b[0], NOWHERE)  # a host without other cables: the domain of its leaf
-        own = (subject.device, net.hosts[host] if host >= 0 else "")  # an inferred link may lack the adapter
-        replaced |= {id(guesses[end, peer.device]) for end in own if (end, peer.device) in guesses}
-        text = f"the link from {say(subject)} to {say(peer)} is down"
-        known.append(Suspicion("MissingLink", subject, peer, *place, 1.0, text, (lost.source,)))
-    return [s for s in found if id(s) not in replaced] + known
+@kept
+def _domains(
+    net: Network, layers: tuple[Layer, ...], former: tuple[HyperNode, ...], wanted: npt.NDArray[np.bool_]
+) -> tuple[list[list[str]], list[HyperNode]]:
+    """Return the names of all domains, by layer and index, and the domains with wanted hosts."""
+    names = name_domains(net, layers, former, wanted)
+    return names, _hypernodes(net, layers, names, wanted)
 
 
 def _hypernodes(
@@ -340,12 +296,24 @@ def _anomalies(
     return result
 
 
-def _adapters(net: Network) -> tuple[Adapter, ...]:
-    rows = np.flatnonzero(net.host >= 0).tolist()
-    hosts = net.host[rows].tolist()
-    ids, names, labels = net.ids, net.hosts, net.labels
-    columns = [ids[i] for i in rows], [names[h] for h in hosts], [labels[i] for i in rows]
-    return tuple(map(Adapter, *columns))
+@kept
+def _switches(
+    ids: Sequence[str], names: Sequence[str], is_switch: npt.NDArray[np.bool_], level: Ints
+) -> list[Switch]:
+    return [Switch(ids[i], names[i], int(level[i])) for i in np.flatnonzero(is_switch).tolist()]
+
+
+@kept
+def _adapters(
+    ids: Sequence[str],
+    hosts: Sequence[str],
+    host: Ints,
+    labels: Sequence[str],
+    more: tuple[Adapter, ...],
+) -> tuple[Adapter, ...]:
+    rows = np.flatnonzero(host >= 0).tolist()
+    nodes = [hosts[h] for h in host[rows].tolist()]
+    return (*map(Adapter, [ids[i] for i in rows], nodes, [labels[i] for i in rows]), *more)
 
 
 def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anomaly]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.topology import HyperNode, Topology
+from hyperscout_topology.topology import HyperNode
 
 from hyperscout_inference.fabric.network import Network
 from hyperscout_inference.grouping.layer import Layer
@@ -21,21 +21,21 @@ _HASH = 8
 
 
 def name_domains(
-    net: Network, layers: Sequence[Layer], previous: Topology | None, wanted: npt.NDArray[np.bool_]
+    net: Network, layers: Sequence[Layer], former: Sequence[HyperNode], wanted: npt.NDArray[np.bool_]
 ) -> list[list[str]]:
     """Return a name for every domain, by layer and index. Names are unique over all layers.
 
-    `wanted`: (hosts,) those that are published.
+    `former`: the published domains. `wanted`: (hosts,) those that are published.
     """
     taken: set[str] = set()
     names: list[list[str | None]] = []
     slugs = [_slugs(net, layer) for layer in layers]
     for layer in layers:
-        former = _of_tier(layer, len(names) + 1, previous)
-        kept = _survivors(net, layer, former, slugs[len(names)], wanted)
+        same_tier = _of_tier(layer, len(names) + 1, former)
+        kept = _survivors(net, layer, same_tier, slugs[len(names)], wanted)
         taken |= {name for name in kept if name}
         names.append(kept)
-    taken |= {h.name for h in previous.hypernodes} if previous else set()
+    taken |= {h.name for h in former}
     founders: list[list[tuple[str, ...]]] = []
     for depth, layer in enumerate(layers):
         founders.append(_founders(net, layer, founders[-1] if founders else None))
@@ -47,12 +47,10 @@ def name_domains(
     return [[name or "" for name in row] for row in names]
 
 
-def _of_tier(layer: Layer, tier: int, previous: Topology | None) -> list[HyperNode]:
+def _of_tier(layer: Layer, tier: int, former: Sequence[HyperNode]) -> list[HyperNode]:
     """Return the published domains of this tier, by its name; by its number if a file has no tier names."""
-    if previous is None:
-        return []
-    named = [h for h in previous.hypernodes if h.tier_name == layer.name]
-    return named or [h for h in previous.hypernodes if not h.tier_name and h.tier == tier]
+    named = [h for h in former if h.tier_name == layer.name]
+    return named or [h for h in former if not h.tier_name and h.tier == tier]
 
 
 def _survivors(

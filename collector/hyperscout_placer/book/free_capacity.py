@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.names import named_only
 from hyperscout_topology.topology import Topology
-from hyperscout_topology.unnamed_hosts import named_only
 
 from hyperscout_placer.book.node_capacity import NodeCapacity
 from hyperscout_placer.cluster.capacity import Capacity, Resources

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from hyperscout_topology.health import DEGRADING, SURE, is_of_a_link, nodes_of
+from hyperscout_topology.kept import nodes_of_adapters
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology
 
@@ -52,7 +53,7 @@ def health_of(topology: Topology) -> Health:
         return Health(frozenset(), {}, {})
     nodes = {n for h in topology.hypernodes if not h.children for n in h.nodes}
     down = nodes.intersection(topology.nodes_without_evidence)
-    owner = {x.id: x.node for x in topology.adapters} if relevant else {}
+    owner = nodes_of_adapters(topology.adapters) if relevant else {}
     domains = {h.name for h in topology.hypernodes}
     switches = {s.id for s in topology.switches}
     own: list[tuple[str, Anomaly]] = []

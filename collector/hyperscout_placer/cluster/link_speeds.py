@@ -5,10 +5,13 @@ between the same two switches are one trunk. Routes are unknown, so the slowest 
 Rails of a node into one leaf share the trunks of this leaf.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.kept import kept, positions
 from hyperscout_topology.link_changes import denied_rows, table_of
-from hyperscout_topology.topology import LinkTable, Topology
+from hyperscout_topology.topology import Adapter, LinkTable, Topology
 
 from hyperscout_placer.cluster.forest import Forest, Longs
 
@@ -32,12 +35,13 @@ def node_speeds(topology: Topology, forest: Forest) -> list[Floats]:
         return found
     gbps = np.where(of_rates < LEAST, np.nan, of_rates)[table.rate]  # NaN = unknown
     gbps[denied_rows(table) + down_rows(topology, table)] = 0.0
-    at = {device: i for i, device in enumerate(table.devices)}
+    at = positions(table.devices)
     level = np.zeros(len(table.devices), np.int64)
     for h in sorted(topology.hypernodes, key=lambda h: -h.tier):
         level[[at[switch] for switch in h.switches if switch in at]] = h.tier
     low, high, trunk_gbps = _trunks(table, gbps, level)
-    node, switch, rail_gbps, ethernet = _rails(topology, forest, table, gbps, level, at)
+    owner = _owners(topology.adapters, forest.nodes, table.devices)
+    node, switch, rail_gbps, ethernet = _rails(owner, table, gbps, level)
     lowest = int(level[level > 0].min(initial=len(forest.layers) + 1))  # no cables make an NVLink tier
     for tier in range(lowest, len(forest.layers) + 1):
         slowest, shared = _ways(tier, level, low, high, trunk_gbps)
@@ -80,19 +84,21 @@ def _trunks(table: LinkTable, gbps: Floats, level: Longs) -> tuple[Longs, Longs,
     return pairs // len(level), pairs % len(level), sums
 
 
+@kept
+def _owners(adapters: Sequence[Adapter], nodes: Sequence[str], devices: Sequence[str]) -> Longs:
+    """(devices,) the node of each; -1 = none."""
+    index, at = {node: i for i, node in enumerate(nodes)}, positions(devices)
+    owner = np.full(len(devices), -1, np.int64)
+    for adapter in adapters:
+        if adapter.id in at:
+            owner[at[adapter.id]] = index.get(adapter.node, -1)
+    return owner
+
+
 def _rails(
-    topology: Topology,
-    forest: Forest,
-    table: LinkTable,
-    gbps: Floats,
-    level: Longs,
-    at: dict[str, int],
+    owner: Longs, table: LinkTable, gbps: Floats, level: Longs
 ) -> tuple[Longs, Longs, Floats, npt.NDArray[np.bool_]]:
     """(links between hosts and switches,) each: the node, the switch, the speed, whether it is Ethernet."""
-    owner = np.full(len(level), -1, np.int64)
-    for adapter in topology.adapters:
-        if adapter.id in at:
-            owner[at[adapter.id]] = forest.index.get(adapter.node, -1)
     by_name = np.array([name == ETHERNET for name in table.fabrics], np.bool_)
     parts = []
     for host, switch in ((table.a, table.b), (table.b, table.a)):

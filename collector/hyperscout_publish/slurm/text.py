@@ -7,9 +7,15 @@ A host that only a GUID identifies is no Slurm node: it is left out, unless `unn
 from collections.abc import Iterator, Sequence
 
 from hyperscout_formats.text.host_list import fold
-from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, scalar
+from hyperscout_topology.names import (
+    are_slurm_names,
+    is_slurm_name,
+    left_out,
+    named_only,
+    scalar,
+    unnamed_hosts,
+)
 from hyperscout_topology.topology import HyperNode, Topology
-from hyperscout_topology.unnamed_hosts import named_only, unnamed_hosts
 
 _MAX_DOUBLINGS = 15  # Slurm supports block sizes up to 2**15 times the base
 _WHY = "because these are not valid names in Slurm"

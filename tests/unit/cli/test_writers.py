@@ -12,9 +12,9 @@ from hyperscout_publish.hypernodes.wanted import unpublishable
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 from hyperscout_publish.slurm.text import block_sizes, is_empty, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.json_reader import TopologyError, from_json
+from hyperscout_topology.names import unnamed_hosts
 from hyperscout_topology.objects import to_json, topology_json
 from hyperscout_topology.topology import Adapter, LinkTable, Topology
-from hyperscout_topology.unnamed_hosts import unnamed_hosts
 from support.topologies import leaves, measured, pods, two_leaves
 
 GUID = "0002c9030005f340"

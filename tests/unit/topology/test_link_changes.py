@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hyperscout_topology.link_changes import (
     DENIED,
     extended,
@@ -9,6 +10,7 @@ from hyperscout_topology.link_changes import (
     links_at,
     lost_links,
     ports_in_use,
+    unaligned,
     wired_devices,
     without,
 )
@@ -32,6 +34,29 @@ def test_other_witnesses_or_the_other_way_round_is_the_same_cable() -> None:
     assert lost_links([A, B, C], LinkTable.of([C, TURNED])) == [B]
     assert lost_links([A], []) == [A]
     assert lost_links([], [A]) == []
+
+
+NUMBERS = st.lists(st.integers(0, 40), max_size=30)
+
+
+@given(NUMBERS, NUMBERS)
+def test_what_is_aligned_is_equal_in_order(one: list[int], other: list[int]) -> None:
+    a, b = np.array(one, np.uint64), np.array(other, np.uint64)
+    gone, come = unaligned(a, b)
+    assert np.delete(a, gone).tolist() == np.delete(b, come).tolist()
+    assert sorted({*gone.tolist()}) == gone.tolist()
+    assert sorted({*come.tolist()}) == come.tolist()
+
+
+@given(st.sets(st.integers(0, 999), max_size=20), st.lists(st.integers(0, 999), max_size=20))
+def test_few_rows_are_unaligned_where_few_changed(left_out: set[int], inserted_at: list[int]) -> None:
+    old = np.arange(1000)
+    new = np.delete(old, sorted(left_out))
+    places = [min(place, len(new)) for place in inserted_at]
+    new = np.insert(new, places, range(2000, 2000 + len(places)))
+    gone, come = unaligned(old, new)
+    assert {*old[gone].tolist()} == left_out
+    assert {*new[come].tolist()} == {*range(2000, 2000 + len(places))}
 
 
 @given(tables, st.sets(st.sampled_from("abc")), st.sets(st.integers(0, 11)))

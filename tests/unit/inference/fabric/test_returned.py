@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_inference.fabric.returned import RETURNED
+from hyperscout_inference.fabric.network import RETURNED
 from hyperscout_inference.hierarchy.infer import infer
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
@@ -50,6 +50,14 @@ def cables(topology: Topology) -> set[Any]:
 
 def test_it_was_missing() -> None:
     assert missing(MISSING) == {frozenset(ENDS)} == cables(BEFORE) - cables(MISSING)
+
+
+def test_its_adapter_stays_known_while_its_agent_reports_it() -> None:
+    down = PORTS | {HOST: own_ports(FABRIC, HOST, down=CABLE)}
+    found = infer(FabricInputs(sweeps=(sweep(CUT, 3 * T),), infiniband=down), previous=MISSING)
+    assert found.adapters == MISSING.adapters == BEFORE.adapters
+    gone = infer(FabricInputs(sweeps=(sweep(CUT, 3 * T),), infiniband={}), previous=MISSING)
+    assert f"{CABLE.a:016x}" not in {x.id for x in gone.adapters}
 
 
 def test_it_is_where_it_was() -> None:
@@ -244,7 +252,7 @@ def test_a_sweep_that_disputes_the_cable_is_no_answer_for_a_minute(up_ns: int, s
 
 
 def test_a_missing_link_that_names_host_and_adapter_is_left_out_too() -> None:
-    """No sweep shows the port, and another host's cable is where it was."""
+    """The adapter was not published, no sweep shows it, and another host's cable is where it was."""
     other = next(c for c in RAILS.cables if c.b == THERE[2].b and c.a in RAILS.node_map())
     taken = moved(*THERE[:2])
     taken = replace(
@@ -252,6 +260,8 @@ def test_a_missing_link_that_names_host_and_adapter_is_left_out_too() -> None:
         cables=(*without(taken, other).cables, other._replace(b=MINE[2].b, b_port=MINE[2].b_port)),
     )
     published = rails_after(seen(moved(*THERE[:2]), 2 * T), T)
+    adapters = tuple(x for x in published.adapters if (x.node, x.name) != (MOVER, "mlx5_2"))
+    published = replace(published, adapters=adapters)
     before = rails_after(seen(taken, 3 * T), T, published)
     assert (MOVER, "mlx5_2") in {(x.subject.device, x.subject.port) for x in before.anomalies}
     found = rails_after(seen(taken, 3 * T), 4 * T, published)

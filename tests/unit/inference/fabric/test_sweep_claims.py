@@ -332,6 +332,28 @@ def test_cables_whose_ports_came_up_after_the_sweep_are_not_disputed(after_s: in
     assert found.counts == "reduced", "one node cannot say so of others' ports"
 
 
+def test_a_sweep_from_before_a_cable_went_out_is_not_disputed() -> None:
+    """Inference leaves the cable out by the newer report of its own agent, not by that of another one."""
+    cable = CABLE[ADAPTER[HOSTS[3]].guid]
+    cut = replace(FABRIC, cables=tuple(c for c in FABRIC.cables if c != cable))
+    down = AGENTS | {HOSTS[3]: tuple(replace(x, state="DOWN") for x in AGENTS[HOSTS[3]])}
+    record = infer(FabricInputs(sweeps=(SweepSeen(from_host(cut).sweep),), infiniband=down), OPTIONS, RECORD)
+    claim = replace(from_host(FABRIC), observed_at_ns=100 * NS)
+    for at_ns, counted in (
+        ({HOSTS[3]: 101 * NS}, "whole"),
+        ({HOSTS[3]: 99 * NS}, "reduced"),
+        ({}, "reduced"),
+    ):
+        (found,) = judge_sweeps([claim], record, Witnesses(down, down.keys(), {}, at_ns=at_ns))
+        assert found.counts == counted
+    at_ns = {HOSTS[3]: 101 * NS}
+    (found,) = judge_sweeps([claim], RECORD, Witnesses(down, down.keys(), {}, at_ns=at_ns))
+    assert found.counts == "whole", "the record still has the cable"
+    moved = replace(from_host(ONE_MOVED), observed_at_ns=100 * NS)
+    (found,) = judge_sweeps([moved], record, Witnesses(down, down.keys(), {}, at_ns=at_ns))
+    assert found.counts == "reduced"
+
+
 def test_the_port_of_a_missing_cable_is_known_when_it_is_back() -> None:
     """Its adapter is in no published cable meanwhile."""
     cable = CABLE[ADAPTER[HOSTS[0]].guid]
@@ -339,7 +361,7 @@ def test_the_port_of_a_missing_cable_is_known_when_it_is_back() -> None:
     down = AGENTS | {HOSTS[0]: tuple(replace(x, state="DOWN") for x in AGENTS[HOSTS[0]])}
     inputs = FabricInputs(sweeps=(SweepSeen(from_host(cut, HOSTS[1]).sweep),), infiniband=down)
     record = infer(inputs, OPTIONS, RECORD)
-    assert f"{cable.a:016x}" not in {x.id for x in record.adapters}
+    assert f"{cable.a:016x}" not in {end for x in record.links for end in (x.a_device, x.b_device)}
     (found,) = judged(from_host(FABRIC), record=record)
     assert (found.counts, found.is_known, found.anomaly) == ("whole", True, None)
     (found,) = judged(replace(from_host(FABRIC), node=HOSTS[1]), record=record)

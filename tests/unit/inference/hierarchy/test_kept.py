@@ -1,11 +1,12 @@
-"""What fusion keeps from one inference to the next changes no result."""
+"""What inference keeps from one inference to the next changes no result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
-from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_topology.topology import Topology
 from hypothesis import given
@@ -31,11 +32,19 @@ class World:
     sweeps: tuple[SweepSeen, ...] = (replace(sweep(FABRIC), observed_at_ns=1),)
     silent: frozenset[str] = frozenset()
     node_map: dict[int, str] = field(default_factory=dict)
+    up_ns: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
+    cluster: frozenset[str] | None = None
 
     def inputs(self) -> FabricInputs:
         at_ns = dict.fromkeys(self.ports, 2)
         return FabricInputs(
-            self.sweeps, dict(self.heard), dict(self.ports), at_ns, node_map=self.node_map, silent=self.silent
+            self.sweeps,
+            dict(self.heard),
+            dict(self.ports),
+            at_ns,
+            dict(self.up_ns),
+            self.node_map,
+            silent=self.silent,
         )
 
 
@@ -52,7 +61,9 @@ def loses_carrier(world: World, host: str, at: int) -> None:
 
 
 def is_back(world: World, host: str, at: int) -> None:
+    """Some of its ports came up since the sweep."""
     world.ports[host] = own_ports(FABRIC, host)
+    world.up_ns[host] = {(x.node_guid, x.port): (at + i) % 3 * NS for i, x in enumerate(world.ports[host])}
     world.heard |= heard_by(FABRIC, [host])
 
 
@@ -78,6 +89,23 @@ def is_swept(world: World, host: str, at: int) -> None:
     world.sweeps = (replace(sweep(fabric), observed_at_ns=1 + at % 3),)
 
 
+def is_not_swept(world: World, host: str, at: int) -> None:
+    """Only the Ethernet side is known."""
+    world.sweeps = ()
+
+
+def is_slow(world: World, host: str, at: int) -> None:
+    ports = list(world.heard.get(host, ()))
+    if ports:
+        ports[at % len(ports)] = replace(ports[at % len(ports)], speed_mbps=(100_000, 200_000)[at % 2])
+    world.heard[host] = tuple(ports)
+
+
+def leaves(world: World, host: str, at: int) -> None:
+    """The cluster's list of nodes is another."""
+    world.cluster = None if at % 3 == 0 else frozenset(HOSTS) - {host}
+
+
 CHANGES: list[Callable[[World, str, int], None]] = [
     goes_down,
     loses_carrier,
@@ -87,19 +115,23 @@ CHANGES: list[Callable[[World, str, int], None]] = [
     claims_anothers,
     is_mapped,
     is_swept,
+    is_not_swept,
+    is_slow,
+    leaves,
 ]
 
 
-@given(st.lists(st.tuples(st.sampled_from(CHANGES), st.sampled_from(HOSTS), st.integers(0, 50)), max_size=6))
+@given(st.lists(st.tuples(st.sampled_from(CHANGES), st.sampled_from(HOSTS), st.integers(0, 50)), max_size=8))
 @examples(4)
 def test_what_is_kept_changes_no_result(changes: list[tuple[Callable[..., None], str, int]]) -> None:
     world, elsewhere = World(), FabricInputs(sweeps=(sweep(OTHER),), lldp=heard_by(OTHER, OTHER.hosts))
     before: Topology | None = None
     for change, host, at in [(is_back, HOSTS[0], 0), *changes]:
         change(world, host, at)
-        after = infer(world.inputs(), previous=before)
+        options = InferOptions(world.cluster)
+        after = infer(world.inputs(), options, before)
         warm = replace(after, links=tuple(after.links))
         infer(elsewhere)  # replaces what is kept
-        cold = infer(world.inputs(), previous=before)
+        cold = infer(world.inputs(), options, before)
         assert replace(cold, links=tuple(cold.links)) == warm
         before = after

@@ -1,6 +1,6 @@
 """What is kept of each node's evidence."""
 
-from hyperscout_inference.fabric.inputs import KeptByNode, kept
+from hyperscout_topology.kept import KeptByNode, kept
 
 
 def test_only_changed_evidence_is_worked_on() -> None:
