@@ -25,6 +25,7 @@ from hyperscout_agent.ping.burst import Burst, BurstPlan
 from hyperscout_agent.ping.keys import Keyring, LiveTask
 from hyperscout_agent.ping.responder import Responder
 from support.netlab import INTERFACE, Host, Netlab, netlab, three_tiers
+from support.svg_plot import COLOURS, svg
 
 OUTPUT = Path(__file__).resolve().parents[2] / "docs/images/rtt-by-tier.svg"
 KEY = bytes(range(32))
@@ -33,12 +34,6 @@ HOPS = (2, 6)  # routers in a row above a leaf and above a pod
 AT_ONCE = 8  # bursts; of their pings, one at a time
 UNLIMITED_KBPS = 1e9
 NAMES = ("same leaf", "same pod, another leaf", "another pod")
-COLOURS = ("#1b9e77", "#d95f02", "#7570b3")
-FONT = 'font-family="sans-serif" font-size="13"'
-STYLE = (
-    "text{fill:#24292f} .grid{stroke:#8c959f;stroke-opacity:.35} .soft{fill:#57606a} "
-    "@media (prefers-color-scheme: dark){text{fill:#e6edf3} .soft{fill:#9da7b3}}"
-)
 WIDTH, ROW, LEFT, RIGHT, TOP, BOTTOM = 760, 84, 16, 16, 44, 44
 
 
@@ -97,7 +92,7 @@ def figures(found: Mapping[int, Sequence[float]], hops: Mapping[int, int]) -> st
 
 
 def drawing(found: Mapping[int, Sequence[float]], hops: Mapping[int, int], caption: str) -> str:
-    """An SVG that can be read on light and on dark ground: one row of dots and quartiles for each tier."""
+    """An SVG with one row of dots and quartiles for each tier."""
     tiers = sorted(found)
     most = max(quantile(values, 0.995) for values in found.values()) * 1.06
     height = TOP + ROW * len(tiers) + BOTTOM
@@ -105,13 +100,7 @@ def drawing(found: Mapping[int, Sequence[float]], hops: Mapping[int, int], capti
     def x(value: float) -> float:
         return LEFT + value / most * (WIDTH - LEFT - RIGHT)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT} role="img">',
-        f"<title>Round trips between namespaces, by tier. {caption}</title>",
-        f"<style>{STYLE}</style>",
-        f'<text x="{LEFT}" y="18" font-weight="bold">Smallest round trip of {PINGS} pings, by tier</text>',
-        f'<text x="{LEFT}" y="35" class="soft" font-size="11">{caption}</text>',
-    ]
+    parts = []
     step = next(one for one in (1, 2, 5, 10, 20, 50, 100) if most / one <= 12)
     for mark in range(0, int(most) + 1, step):
         base = height - BOTTOM
@@ -145,7 +134,9 @@ def drawing(found: Mapping[int, Sequence[float]], hops: Mapping[int, int], capti
         text = f"{NAMES[tier - 1]} ({routers}): median {middle:.1f}"
         at, anchor = (low, "start") if x(middle) < WIDTH / 2 else (high, "end")
         parts.append(f'<text x="{x(at):.1f}" y="{top + 25}" text-anchor="{anchor}">{text}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    title = f"Round trips between namespaces, by tier. {caption}"
+    heading = f"Smallest round trip of {PINGS} pings, by tier"
+    return svg(WIDTH, height, title, heading, caption, parts, LEFT)
 
 
 def main() -> None:

@@ -4,13 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.quality.measures import Figures
+from support.svg_plot import COLOURS, svg
 
-FONT = 'font-family="sans-serif" font-size="13"'
-STYLE = (
-    "text{fill:#24292f} .grid{stroke:#8c959f;stroke-opacity:.35} .soft{fill:#57606a} "
-    "@media (prefers-color-scheme: dark){text{fill:#e6edf3} .soft{fill:#9da7b3}}"
-)
-COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#8c959f")
 HEADS = (
     *("placer", "top tier", "above lowest", "leaves", "pods", "all-reduce", "costs more", "slower in"),
     *("wait mean, p95", "wait of gangs", "never placed", "busy", "scattered", "largest leaf, pod"),
@@ -79,16 +74,10 @@ def _cells(block: Block) -> Iterator[tuple[str, ...]]:
 
 
 def drawing(blocks: Sequence[Block], caption: str) -> str:
-    """An SVG for light and dark ground: a row of bars for each placer, a column for each figure."""
+    """An SVG: a row of bars for each placer, a column for each figure."""
     panel = (WIDTH - NAMES - GAP * len(COLUMNS)) / len(COLUMNS)
     height = 52 + sum(HEAD + STEP * len(block.rows) for block in blocks) + 12
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT} role="img">',
-        f"<title>The exact placer beside others. {caption}</title>",
-        f"<style>{STYLE}</style>",
-        '<text x="16" y="20" font-weight="bold">Same jobs, five placers: shorter bars are better</text>',
-        f'<text x="16" y="38" class="soft" font-size="11">{caption}</text>',
-    ]
+    parts = []
     top = 52
     for block in blocks:
         parts.append(f'<text x="16" y="{top + 18}" font-weight="bold">{block.title}</text>')
@@ -108,4 +97,5 @@ def drawing(blocks: Sequence[Block], caption: str) -> str:
         for i, row in enumerate(block.rows):
             parts.append(f'<text x="16" y="{top + HEAD + i * STEP + 11}">{row.placer}</text>')
         top += HEAD + STEP * len(block.rows)
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    heading = "Same jobs, five placers: shorter bars are better"
+    return svg(WIDTH, height, f"The exact placer beside others. {caption}", heading, caption, parts)
