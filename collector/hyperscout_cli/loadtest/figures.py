@@ -43,13 +43,24 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of single links. `latencies_s`: of those that the watcher saw. Loads are in processor cores."""
+    """Changes of single links. `latencies_s`: of those that the watcher saw. Loads are in processor cores.
+
+    `rest_load`: of the collector before the changes, while agents only reported the same again.
+    """
 
     made: int
     took_s: float
     latencies_s: tuple[float, ...]
+    rest_load: float | None
     collector_load: float | None
     agents_load: float
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """Processor time of the collector for each change: what it used more than at rest."""
+        if self.collector_load is None or self.rest_load is None:
+            return None
+        return (self.collector_load - self.rest_load) * self.took_s / self.made * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +151,9 @@ def _changes(changes: Changes) -> dict[str, Any]:
         "seen": len(values),
         "tookS": _rounded(changes.took_s),
         "changeToWatcherS": {**spread, "max": _rounded(max(values, default=None))},
+        "collectorLoadAtRest": _rounded(changes.rest_load),
         "collectorLoad": _rounded(changes.collector_load),
+        "collectorCpuPerChangeMs": _rounded(changes.cpu_ms),
         "agentsLoad": _rounded(changes.agents_load),
     }
 
@@ -165,8 +178,12 @@ def _change_rows(changes: Changes) -> Iterator[tuple[str, str]]:
             yield f"change -> watcher, p{share}", f"{value:.3f} s"
     if values:
         yield "change -> watcher, maximum", f"{max(values):.3f} s"
+    if changes.rest_load is not None:
+        yield "load of the collector before the changes", f"{changes.rest_load:.2f} cores"
     if changes.collector_load is not None:
         yield "load of the collector meanwhile", f"{changes.collector_load:.2f} cores"
+    if changes.cpu_ms is not None:
+        yield "processor time of the collector for each change", f"{changes.cpu_ms:.0f} ms"
     yield "load of the agents' processes meanwhile", f"{changes.agents_load:.2f} cores"
 
 

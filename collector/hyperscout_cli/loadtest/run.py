@@ -23,7 +23,7 @@ from hyperscout_cli.loadtest.watcher import links_by_port, watch
 
 _QUIET_S = 2.0  # without a new generation, before links change
 SEEN_S = 60.0  # after the last change
-_WAIT_FOR_A_LINK_S = 0.1
+_CHECK_EVERY_S = 0.1
 _LOOPBACK = "127.0.0.1"
 _NOT_MEASURED = 0  # number of such a change
 
@@ -161,6 +161,7 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     schedule = LinkSchedule(last)
     await _first_change(load, last)
     every_s = 60 / settings.changes_per_minute
+    rest_load = await _rest_load(load, min(settings.refresh_interval_s, settings.changes * every_s), say)
     say(f"changing {settings.changes} links, one each {every_s:g} s ...")
     before = load.usage()
     began_s = due_s = said_s = time.monotonic()
@@ -170,7 +171,7 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
         now_s = time.monotonic()
         change = schedule.next(now_s)
         if change is None:
-            due_s = now_s + _WAIT_FOR_A_LINK_S
+            due_s = now_s + _CHECK_EVERY_S
             continue
         load.send(link=change.link, down=change.down, change=progress.begin(change))
         due_s = max(due_s + every_s, now_s)
@@ -183,15 +184,28 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     collector_s, agents_s = load.usage(before)
     give_up_s = time.monotonic() + SEEN_S
     while len(progress.latencies_s) < settings.changes and time.monotonic() < give_up_s:
-        await asyncio.sleep(_WAIT_FOR_A_LINK_S)
+        await asyncio.sleep(_CHECK_EVERY_S)
         progress.check()
     return Changes(
         settings.changes,
         took_s,
         tuple(progress.latencies_s.values()),
+        rest_load,
         None if collector_s is None else collector_s / took_s,
         agents_s / took_s,
     )
+
+
+async def _rest_load(load: Load, rest_s: float, say: Callable[[str], None]) -> float | None:
+    """Measure the collector without changes: the processor cores that it uses. None = it is elsewhere."""
+    if load.collector_pid is None:
+        return None
+    say(f"measuring the collector at rest for {rest_s:g} s ...")
+    before, began_s = cpu_s(load.collector_pid), time.monotonic()
+    while (took_s := time.monotonic() - began_s) < rest_s:
+        await asyncio.sleep(_CHECK_EVERY_S)
+        load.progress.check()
+    return (cpu_s(load.collector_pid) - before) / took_s
 
 
 async def _first_change(load: Load, link: int) -> None:

@@ -88,6 +88,10 @@ async def test_a_small_run_with_tls_prints_all_figures(tmp_path: Path) -> None:
     assert list(changes["changeToWatcherS"]) == ["p50", "p90", "p99", "max"]
     assert spread == sorted(spread)
     assert spread[0] > 0
+    assert "at rest for 2 s" in err, "as long as the changes"
+    assert changes["collectorLoadAtRest"] >= 0
+    more = changes["collectorLoad"] - changes["collectorLoadAtRest"]
+    assert changes["collectorCpuPerChangeMs"] == pytest.approx(more * changes["tookS"] / 4 * 1000, abs=1)
     assert found["memoryMib"]["empty"] <= found["memoryMib"]["peak"]
     assert list(tmp_path.iterdir()) == [], "its files are gone"
 

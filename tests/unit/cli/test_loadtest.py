@@ -168,24 +168,30 @@ def test_the_links_that_a_topology_calls_missing_are_found_by_their_ethernet_por
 
 def test_the_report_has_the_same_figures_as_a_table_and_as_an_object() -> None:
     states = States(800, 4.0, 5.0, 0.4, 2.0)
-    changes = Changes(3, 2.0, (0.25, 0.5), 0.5, 0.1)
+    changes = Changes(3, 2.0, (0.25, 0.5), 0.2, 0.5, 0.1)
     report = Report(settings(agents=100), states, changes, UPDATES, Memory(100, 150, 160), None)
     assert report.unseen == 1
     data = report.data()
     assert data["states"]["collectorCpuPerFindingUs"] == 500
     assert data["changes"]["changeToWatcherS"] == {"p50": 0.25, "p90": 0.5, "p99": 0.5, "max": 0.5}
+    loads = {name: data["changes"][name] for name in ("collectorLoadAtRest", "collectorLoad", "agentsLoad")}
+    assert loads == {"collectorLoadAtRest": 0.2, "collectorLoad": 0.5, "agentsLoad": 0.1}
+    assert data["changes"]["collectorCpuPerChangeMs"] == 200, "0.3 cores more than at rest, in 2 s, 3 changes"
     assert data["memoryMib"] == {"empty": 100, "withAgents": 150, "peak": 160}
     text = "".join(lines(report.table()))
-    for figure in ("500 us", "250 us", "2 of 3", "0.250 s", "0.500 s", "150 MiB", "0.50 cores"):
+    of_changes = ("2 of 3", "0.250 s", "0.500 s", "0.20 cores", "0.50 cores", "200 ms")
+    for figure in ("500 us", "250 us", *of_changes, "150 MiB"):
         assert figure in text
 
 
 def test_figures_of_a_collector_elsewhere_are_null() -> None:
-    report = Report(
-        settings(), States(800, 4.0, 5.0, None, 2.0), None, replace(UPDATES, collector_cpu_s=None), None, None
-    )
+    states, updates = States(800, 4.0, 5.0, None, 2.0), replace(UPDATES, collector_cpu_s=None)
+    changes = Changes(3, 2.0, (0.25, 0.5), None, None, 0.1)
+    report = Report(settings(), states, changes, updates, None, None)
     data = report.data()
-    assert (data["changes"], data["memoryMib"], data["states"]["collectorCpuPerFindingUs"]) == (None,) * 3
+    assert (data["memoryMib"], data["states"]["collectorCpuPerFindingUs"]) == (None, None)
+    of_changes = ("collectorLoadAtRest", "collectorLoad", "collectorCpuPerChangeMs")
+    assert [data["changes"][name] for name in of_changes] == [None] * 3
     assert "collector" not in "".join(lines(report.table()))
 
 
