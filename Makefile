@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints docs docs-assets docs-reference man dist packages manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
+.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer plot-scale proto proto-check openapi openapi-check constraints docs docs-assets docs-reference man dist packages manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
 
 BIN := .venv/bin
 # Containers like to set this. Without bytecode each of the thousands of processes that the tests start would
@@ -94,6 +94,9 @@ plot-rtt: venv  ## draw round trips by tier, measured between network namespaces
 
 plot-placer: venv  ## draw how the time of a placement grows with the cluster (some minutes)
 	@$(BIN)/python tests/bench/plot_placer.py
+
+plot-scale: venv  ## draw how memory, restart and the cost of a change grow with the agents (half an hour)
+	@$(BIN)/python tests/bench/plot_scale.py
 
 proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 	@$(BIN)/python proto/generate.py
