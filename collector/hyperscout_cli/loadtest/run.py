@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_sim.fabric.shapes import cluster
@@ -19,7 +21,7 @@ from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
 from hyperscout_cli.loadtest.link_schedule import LinkSchedule
 from hyperscout_cli.loadtest.progress import Progress
 from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings
-from hyperscout_cli.loadtest.watcher import links_by_port, watch
+from hyperscout_cli.loadtest.watcher import Port, links_by_port, watch
 
 _QUIET_S = 2.0  # without a new generation, before links change
 SEEN_S = 60.0  # after the last change
@@ -27,6 +29,7 @@ _CHECK_EVERY_S = 0.1
 _LOOPBACK = "127.0.0.1"
 _NOT_MEASURED = 0  # number of such a change
 
+Watcher = Callable[[str, Credentials, Mapping[Port, int], Progress], Coroutine[Any, Any, None]]
 Usage = tuple[float | None, float]  # processor time of the collector (None = elsewhere) and of the agents
 
 
@@ -64,9 +67,17 @@ class Load:
 
 
 async def run(
-    settings: LoadTestSettings, folder: Path, say: Callable[[str], None], given: Target | None = None
+    settings: LoadTestSettings,
+    folder: Path,
+    say: Callable[[str], None],
+    given: Target | None = None,
+    *,
+    flags: Mapping[str, str] = MappingProxyType({}),
+    watcher: Watcher = watch,
 ) -> Report:
     """Run a load test with its files in an empty `folder`. `given`: use this collector, and start none.
+
+    `flags`: of a collector that is started. `watcher`: reports what is published to the given `Progress`.
 
     Raises LoadTestError, and DemoError of a collector that does not start.
     """
@@ -80,7 +91,7 @@ async def run(
         collector = await stack.enter_async_context(AsyncExitStack())
         if given is None:
             say("starting a collector ...")
-            own = await collector.enter_async_context(_collector(folder, tls))
+            own = await collector.enter_async_context(_collector(folder, tls, flags))
             own.ended.add_done_callback(progress.collector_ended)
             empty = rss_mib(own.pid)
             given = Target(own.address, Credentials())
@@ -93,8 +104,8 @@ async def run(
             share = {"part": part, "parts": settings.processes}
             agents[part].send(**job, **share, refresh_interval_s=settings.refresh_interval_s)
         links = links_by_port(cluster(settings.agents))  # meanwhile the agents' processes do the same
-        watcher = client_credentials(folder, "reader/loadtest") if tls else given.credentials
-        await stack.enter_async_context(beside(watch(given.address, watcher, links, progress)))
+        credentials = client_credentials(folder, "reader/loadtest") if tls else given.credentials
+        await stack.enter_async_context(beside(watcher(given.address, credentials, links, progress)))
         load = Load(settings, progress, agents, own.pid if own is not None else None)
         await load.until("the processes of the agents are ready", lambda: progress.ready)
         states = await _start(load)
@@ -108,17 +119,17 @@ async def run(
             say("restarting the collector ...")
             own.ended.remove_done_callback(progress.collector_ended)
             await collector.aclose()
-            again = await stack.enter_async_context(_collector(folder, tls, given.address))
+            again = await stack.enter_async_context(_collector(folder, tls, flags, given.address))
             again.ended.add_done_callback(progress.collector_ended)
             restart = await _states(replace(load, collector_pid=again.pid), "reconnect")
         return Report(settings, states, changes, updates, memory, restart)
 
 
 def _collector(
-    folder: Path, tls: bool, listen: str = f"{_LOOPBACK}:0"
+    folder: Path, tls: bool, flags: Mapping[str, str], listen: str = f"{_LOOPBACK}:0"
 ) -> AbstractAsyncContextManager[RunningCollector]:
-    """A collector with the default settings, on a loopback port."""
-    settings = {"http-listen": "", "rest-listen": "", "listen": listen}
+    """A collector with the default settings but for `flags`, on a loopback port."""
+    settings = {"http-listen": "", "rest-listen": "", "listen": listen, **flags}
     if tls:
         settings |= {
             "listen": "",
