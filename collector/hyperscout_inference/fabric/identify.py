@@ -7,7 +7,7 @@ system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -36,17 +36,23 @@ class Claim(NamedTuple):
     sharp: bool = False
 
 
-def claims(descriptions: Sequence[str]) -> list[Claim]:
-    """Return one claim per description. A description with an adapter name that occurs twice (cloned images)
-    names no host."""
-    found = list(map(_claim, descriptions))
-    counts = Counter(descriptions)
-    if len(counts) == len(found):
+def claims(descriptions: Sequence[str], wanted: Sequence[int] | None = None) -> list[Claim]:
+    """Return the claims of the `wanted` descriptions (None = all). A description with an adapter name that
+    occurs twice (cloned images) names no host."""
+    mine = descriptions if wanted is None else [descriptions[i] for i in wanted]
+    found = list(map(_claim, mine))
+    counts = Counter(descriptions) if found else Counter[str]()
+    if len(counts) == len(descriptions):
         return found
     return [
         claim._replace(host="") if claim.label and counts[text] > 1 else claim
-        for claim, text in zip(found, descriptions, strict=True)
+        for claim, text in zip(found, mine, strict=True)
     ]
+
+
+def any_sharp(descriptions: Iterable[str]) -> bool:
+    """Return whether one of the descriptions may be that of a SHARP aggregation node."""
+    return _SHARP.search("\n".join(descriptions)) is not None
 
 
 def _claim(description: str) -> Claim:
@@ -78,21 +84,20 @@ def _adapter(label: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Devices:
-    """Devices in the order of their GUIDs. `endpoint`: which are no switches; `claims`: what the descriptions
-    of these say."""
+    """Devices in the order of their GUIDs. `endpoint`: which are no switches."""
 
     guids: npt.NDArray[np.uint64]
     kind: npt.NDArray[np.uint8]
     ids: Sequence[str]
-    texts: Sequence[str]
     endpoint: Sequence[int]
-    claims: Sequence[Claim]
 
 
 class ShownDevices(NamedTuple):
-    """The devices that sweeps show, and more adapters. `places`: where those of each sweep are."""
+    """The devices that sweeps show, and more adapters. `texts`: their descriptions. `places`: where those of
+    each sweep are."""
 
     devices: Devices
+    texts: Sequence[str]
     places: Sequence[npt.NDArray[np.intp]]
     declared: npt.NDArray[np.bool_]
 
@@ -112,15 +117,13 @@ def shown_devices(sweeps: Sequence[Sweep], adapters: npt.NDArray[np.uint64]) -> 
         for i, text in zip(place.tolist(), sweep.descriptions, strict=True):
             if text:
                 texts[i] = text
-    return ShownDevices(_described(guids.tobytes(), kind.tobytes(), texts), places, declared)
+    return ShownDevices(_devices(guids, kind), texts, places, declared)
 
 
 @kept  # a cable that moves changes a sweep, and no device
-def _described(guids: bytes, kinds: bytes, texts: Sequence[str]) -> Devices:
-    guid, kind = np.frombuffer(guids, np.uint64), np.frombuffer(kinds, np.uint8)
+def _devices(guids: npt.NDArray[np.uint64], kind: npt.NDArray[np.uint8]) -> Devices:
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
-    ids = [f"{one:016x}" for one in guid.tolist()]
-    return Devices(guid, kind, ids, texts, endpoint, claims([texts[i] for i in endpoint]))
+    return Devices(guids, kind, [f"{guid:016x}" for guid in guids.tolist()], endpoint)
 
 
 @lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ from hyperscout_inference.fabric.adapter_owners import adapter_owners, published
 from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import leave_out_foreign_names, reporting_nodes
-from hyperscout_inference.fabric.identify import Devices, claims, shown_devices, switch_name
+from hyperscout_inference.fabric.identify import Devices, any_sharp, claims, shown_devices, switch_name
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_inference.fabric.network import Vanished, distinct, with_id
@@ -69,25 +69,24 @@ def _swept(
 
     `node`, `label`, `disputed`: see `AdapterOwners`. `adapters`: see `shown_devices`.
     """
-    devices, places, declared = shown_devices([seen.sweep for seen in sweeps], adapters)
+    devices, texts, places, declared = shown_devices([seen.sweep for seen in sweeps], adapters)
     seen_by = tuple(sorted({seen.source for seen in sweeps}))
-    part = _devices(devices, node_map, node, label, disputed, seen_by)
+    part = _devices(devices, texts, node_map, node, label, disputed, seen_by)
     group, fabrics = _fabrics(sweeps, places, devices.kind)
     part = replace(part, fabrics=fabrics, anomalies=[*part.anomalies])
     return part, devices.guids, _cables(part, sweeps, places, group, declared)
 
 
-@kept
 def _devices(
     shown: Devices,
+    texts: Sequence[str],
     node_map: Mapping[int, str],
     node: Mapping[int, str],
     of_guid: Mapping[int, str],
     disputed: Collection[int],
     seen_by: tuple[str, ...],
 ) -> Part:
-    guids, kind, ids, texts = shown.guids, shown.kind, shown.ids, shown.texts
-    owner = {**node_map, **node}
+    guids, kind, ids = shown.guids, shown.kind, shown.ids
     hosts: list[str | None] = [None] * len(ids)
     names = list(ids)
     switches = np.flatnonzero(kind == SWITCH)
@@ -102,14 +101,24 @@ def _devices(
     anomalies: list[Anomaly] = []
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     ends = guids[shown.endpoint].tolist()
-    known_to = map(owner.get, ends, [claim.host for claim in shown.claims])
-    label = map(of_guid.get, ends, [claim.label for claim in shown.claims])
-    columns = shown.endpoint, shown.claims, ends, known_to, label
-    for i, claim, guid, known, labels[i] in zip(*columns, strict=True):
-        if known and not claim.sharp and i not in routers:  # the common case
+    described = [texts[i] for i in shown.endpoint]
+    is_plain = not (routers or any_sharp(described))
+    rest = []
+    columns = shown.endpoint, map(node.get, ends), map(of_guid.get, ends)
+    for k, (i, known, label) in enumerate(zip(*columns, strict=True)):
+        if known and label and is_plain:  # the common case: only other descriptions matter
+            hosts[i] = names[i] = known
+            labels[i] = label
+        else:
+            rest.append(k)
+    for k, claim in zip(rest, claims(described, rest), strict=True):
+        i, guid = shown.endpoint[k], ends[k]
+        labels[i] = of_guid.get(guid, claim.label)
+        host = node.get(guid) or node_map.get(guid)
+        known = host or claim.host
+        if known and not claim.sharp and i not in routers:
             hosts[i] = names[i] = known
             continue
-        host = owner.get(guid)
         if host is None and i not in routers and not claim.sharp:
             if not claim.host:
                 host = ids[i]
