@@ -49,6 +49,9 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     # A connection that sends nothing, and one without calls.
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 30_000),
+    # No estimate of the bandwidth: it answers each message of an idle agent with a ping, for a third of the
+    # message's processor time. Each stream may send 64 KiB ahead.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
 )
 MAX_OTHER_CONNECTIONS = 2000  # of readers and placers, at each port
