@@ -228,16 +228,12 @@ class DiscoveryService(DiscoveryServiceServicer):
         # The sender starts after Welcome: an agent must receive Welcome first, even when a lease is already
         # queued.
         sender = asyncio.create_task(_send(stream, context), name=f"ingest-send-{stream.node}")
+        silence = _Silence(settings.heartbeat_timeout_s, stream)
         try:
             while True:
-                try:
-                    async with asyncio.timeout(settings.heartbeat_timeout_s):
-                        request = await _read(context)
-                except TimeoutError:
-                    raise StreamEndedError(
-                        grpc.StatusCode.DEADLINE_EXCEEDED,
-                        f"no message for {settings.heartbeat_timeout_s:g} s",
-                    ) from None
+                silence.begin()
+                request = await _read(context)
+                silence.end()
                 if not isinstance(request, StreamFindingsRequest):
                     return  # the agent closed its side of the stream
                 if self._clock_ns() >= caller.until_s * NS:
@@ -249,6 +245,7 @@ class DiscoveryService(DiscoveryServiceServicer):
                         raise
                 await session.take(request)
         finally:
+            silence.close()
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
@@ -269,6 +266,37 @@ class DiscoveryService(DiscoveryServiceServicer):
 
     async def _in_thread(self, work: Callable[[], Bulk]) -> Bulk:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+class _Silence:
+    """Ends a stream that is silent for `limit_s`. It has one timer in this time, and not one a message."""
+
+    def __init__(self, limit_s: float, stream: AgentStream) -> None:
+        self._limit_s = limit_s
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._since_s: float | None = None  # None = no message is awaited
+        self._timer = self._loop.call_later(limit_s, self._look)
+
+    def begin(self) -> None:
+        """A message is awaited from now on."""
+        self._since_s = self._loop.time()
+
+    def end(self) -> None:
+        """It has come."""
+        self._since_s = None
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        due_s = (now_s if self._since_s is None else self._since_s) + self._limit_s
+        if now_s >= due_s:
+            why = f"no message for {self._limit_s:g} s"
+            self._stream.end(grpc.StatusCode.DEADLINE_EXCEEDED, why)
+        else:
+            self._timer = self._loop.call_at(due_s, self._look)
 
 
 async def _read(context: Any) -> object:
