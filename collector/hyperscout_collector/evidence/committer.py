@@ -49,10 +49,11 @@ class FullState:
 class Submission:
     """The changes of one batch or clean-up. `cost_bytes`: memory that it uses while it waits.
 
-    `rows`: findings, with their encoded form; None = only the times of a stored finding changed.
+    `rows`: findings, with their encoded form. `renewed`: stored findings with new times.
     """
 
-    rows: Sequence[tuple[Row, bytes | None]] = ()
+    rows: Sequence[tuple[Row, bytes]] = ()
+    renewed: Sequence[Row] = ()
     bulks: Sequence[Bulk] = ()
     removed: Sequence[Key] = ()
     forgotten: Mapping[Key, Collection[Row]] = field(default_factory=dict)  # and the rows known at decision
@@ -162,7 +163,7 @@ class Committer:
                 ) from error
         waiting = _Waiting(submission)
         self.waiting_bytes += cost
-        self.queue.put(_Group([waiting], len(submission.rows)))
+        self.queue.put(_Group([waiting], len(submission.rows) + len(submission.renewed)))
         return waiting.done
 
     def _fits(self, cost: int) -> bool:
@@ -231,13 +232,14 @@ class Committer:
             if row.sha256 and not plan.has_text(row.sha256):
                 refused.append(Refused(row.key, "the collector does not have its text", dropped=True))
                 continue
-            if encoded is None:
-                if not plan.renew(row):
-                    refused.append(Refused(row.key, "the collector does not hold it", dropped=True))
-                continue
             if reason := plan.upsert(row, encoded):
                 refused.append(Refused(row.key, reason))
                 self._note_refusal(row.key.node, reason)
+        for row in submission.renewed:
+            if unclaimed := self._unclaimed.get(row.key.node):
+                unclaimed.keys.discard(row.key)
+            if not plan.renew(row):
+                refused.append(Refused(row.key, "the collector does not hold it", dropped=True))
         for key in submission.removed:
             plan.remove(key)
         for key, known in submission.forgotten.items():

@@ -14,7 +14,7 @@ makes nothing old or young.
   finding is newer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -138,7 +138,14 @@ class Row:
 
     def same_content(self, other: "Row") -> bool:
         """Whether two rows of one key differ in nothing but their times."""
-        return self.outcome == other.outcome and self.reason == other.reason and self.fact == other.fact
+        if self.outcome != other.outcome or self.reason != other.reason:
+            return False
+        return self.fact is other.fact or self.fact == other.fact  # a renewed row has the same object
+
+    def renewed(self, observed_ns: int, offset_ns: int, received_ns: int) -> "Row":
+        """Returns the row with new times."""
+        times = observed_ns, offset_ns, received_ns
+        return Row(self.key, self.rank, *times, self.outcome, self.reason, self.fact, self.memory_bytes)
 
 
 class BadFinding(ValueError):  # noqa: N818 - names what is refused
@@ -211,6 +218,13 @@ def only_counted(a: Row, b: Row) -> bool:
         and a.outcome == b.outcome
         and a.reason == b.reason
         and _uncounted(a.fact) == _uncounted(b.fact)
+    )
+
+
+def all_alike(before: Sequence[Row], after: Sequence[Row], alike: Callable[[Row, Row], bool]) -> bool:
+    """Whether a key has rows of the same ranks as before, and those of each rank are alike."""
+    return len(before) == len(after) and all(
+        a.rank == b.rank and alike(a, b) for a, b in zip(before, after, strict=True)
     )
 
 

@@ -21,6 +21,7 @@ from hyperscout_collector.evidence.rows import (
     Key,
     Row,
     SweepFact,
+    all_alike,
     merged,
     only_counted,
 )
@@ -63,6 +64,9 @@ class AgentRow:
 class KeyChange:
     """The effect of a committed plan on one key.
 
+    `is_renewal`: only times changed. Each agent confirms each of its findings about once a minute, so most
+    changes are renewals.
+
     `news` is False if only times or error counters changed, because they decide nothing. It is also False for
     measurements: no two are equal, and inference need not run for one. So it is for devices and their use.
     """
@@ -70,21 +74,16 @@ class KeyChange:
     key: Key
     before: tuple[Row, ...]
     after: tuple[Row, ...]
+    is_renewal: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_renewal", all_alike(self.before, self.after, Row.same_content))
 
     @property
     def news(self) -> bool:
-        if self.key.probe in _NOT_INFERRED:
+        if self.is_renewal or self.key.probe in _NOT_INFERRED:
             return False
-        if len(self.before) != len(self.after):
-            return True
-        return any(
-            a.rank != b.rank or not (a.same_content(b) or only_counted(a, b))
-            for a, b in zip(self.before, self.after, strict=True)
-        )
-
-
-def _latest(rows: Iterable[Row]) -> int:
-    return max(row.seen_ns for row in rows)
+        return not all_alike(self.before, self.after, only_counted)
 
 
 @dataclass(slots=True)
@@ -151,7 +150,7 @@ class EvidencePlan:
         return self._of_probe[node, probe]
 
     def _remove_oldest(self, keys: Collection[Key]) -> None:
-        self.remove(min(keys, key=lambda key: (_latest(self.rows_of_key(key)), key)))
+        self.remove(min(keys, key=lambda key: (max(x.seen_ns for x in self.rows_of_key(key)), key)))
 
     def put_bulk(self, bulk: Bulk) -> None:
         """Add a text that a finding of this plan names."""
@@ -244,7 +243,7 @@ class EvidencePlan:
         return f"findings of {node} take {now >> 10} KiB; the collector stores at most {most >> 10} KiB"
 
     def _size(self, rows: tuple[Row, ...]) -> int:
-        return sum(row.memory_bytes + self._text_bytes(row.sha256) for row in rows)
+        return sum([row.memory_bytes + self._text_bytes(row.sha256) for row in rows])
 
     def _text_bytes(self, sha256: bytes | None) -> int:
         if sha256 is None:

@@ -31,22 +31,28 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What the findings of one reporter say. Times are Unix ns of the newest one, 0 without one."""
+    """What the findings of one reporter say."""
 
     lldp: tuple[LldpPort, ...]
     infiniband: tuple[InfinibandPort, ...]
-    infiniband_at_ns: int
-    infiniband_up_ns: dict[tuple[int, int], int]
     gpus: tuple[Gpu, ...]
     latency: list[Row]
     nccl: tuple[NcclRun, ...]
     switch_ports: tuple[SwitchPort, ...]
     tables: tuple[TableReading, ...]
+    sweeps: tuple[Row, ...]
+    unsure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When the findings of one reporter were made: Unix ns of the newest one, 0 without one."""
+
+    infiniband_at_ns: int
+    infiniband_up_ns: dict[tuple[int, int], int]
     seen_ns: int
     device_seen_ns: int  # of findings that a device in the node reports, beside its agent
     failed_ns: int  # time of the newest reading, where all readings failed
-    sweeps: tuple[Row, ...]
-    unsure: bool
 
 
 class InputsView:
@@ -81,29 +87,43 @@ class InputsView:
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """Apply the changes of a commit."""
-        self.touch({change.key.node for change in changes})
+        changed = {change.key.node for change in changes if not change.is_renewal}
+        self.touch(changed)
+        for name in {change.key.node for change in changes} - changed:
+            self._renew(name)
 
     def touch(self, nodes: Iterable[str]) -> None:
         """Read the evidence of these reporters again."""
         for name in list(nodes):
-            node = _node(self._state.rows_of_node(name))
+            rows = list(self._state.rows_of_node(name))
+            node, times = _node(rows), _times(rows)
+            self._set_times(name, times)
             _set(self._lldp, name, node.lldp)
             _set(self._infiniband, name, node.infiniband)
-            _set(self._infiniband_up_ns, name, node.infiniband_up_ns)
-            _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
             _set(self._gpus, name, node.gpus)
             before = self._latency.get(name)
             measured = measured_by(node.latency, before)
-            self._pair_grace.touch(name, before, measured, node.seen_ns)
+            self._pair_grace.touch(name, before, measured, times.seen_ns)
             _set(self._latency, name, measured)
             _set(self._nccl, name, node.nccl)
             _set(self._switch_ports, name, node.switch_ports)
             _set(self._tables, name, node.tables)
-            _set(self._seen_ns, name, node.seen_ns)
-            _set(self._device_seen_ns, name, node.device_seen_ns)
-            _set(self._failed_ns, name, node.failed_ns)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
+
+    def _renew(self, name: str) -> None:
+        """Read the times alone of a reporter's evidence again."""
+        if name in self._latency or name in self._tables or name in self._sweeps:
+            self.touch((name,))  # they contain times
+        else:
+            self._set_times(name, _times(list(self._state.rows_of_node(name))))
+
+    def _set_times(self, name: str, times: _Times) -> None:
+        _set(self._infiniband_up_ns, name, times.infiniband_up_ns)
+        _set(self._infiniband_at_ns, name, times.infiniband_at_ns)
+        _set(self._seen_ns, name, times.seen_ns)
+        _set(self._device_seen_ns, name, times.device_seen_ns)
+        _set(self._failed_ns, name, times.failed_ns)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         limit_ns = now_ns - self._stale_after_ns
@@ -164,12 +184,9 @@ class InputsView:
         return [node for node, seen_ns in self._device_seen_ns.items() if seen_ns < ns]
 
 
-def _node(rows: Iterable[Row]) -> _Node:
-    rows = list(rows)
-    seen_ns = device_seen_ns = infiniband_at_ns = 0
+def _node(rows: Sequence[Row]) -> _Node:
     lldp: list[LldpPort] = []
     infiniband: list[InfinibandPort] = []
-    infiniband_up_ns: dict[tuple[int, int], int] = {}
     gpus: list[Gpu] = []
     latency: list[Row] = []
     nccl: list[NcclRun] = []
@@ -180,22 +197,11 @@ def _node(rows: Iterable[Row]) -> _Node:
     for row in rows:
         if row.key.probe == "lldp" and row.key.subject != "*":
             (only_failed if row.rank == FAILED else observed).add(row.key.subject)
-        if row.rank != FAILED:
-            if row.key.probe == DEVICE_PROBE:
-                device_seen_ns = max(device_seen_ns, row.seen_ns)
-            else:
-                seen_ns = max(seen_ns, row.seen_ns)
         match row.fact:
             case LldpPort():
                 lldp.append(row.fact)
             case InfinibandPort():
                 infiniband.append(row.fact)
-                # The newest reading dates them all: an unchanged port is not sent again.
-                infiniband_at_ns = max(infiniband_at_ns, row.seen_ns)
-                since_ns = row.fact.active_since_ns - row.offset_ns
-                # A later time is of a clock that was set since, or false.
-                if row.fact.active_since_ns and since_ns <= row.seen_ns + SAME_CLOCK_NS:
-                    infiniband_up_ns[row.fact.node_guid, row.fact.port] = since_ns
             case SweepFact() if row.key.probe != COUNTING_PROBE:
                 sweeps.append(row)
             case Gpu():
@@ -209,18 +215,39 @@ def _node(rows: Iterable[Row]) -> _Node:
     return _Node(
         lldp=tuple(sorted(lldp, key=lambda port: port.interface)),
         infiniband=tuple(sorted(infiniband, key=lambda port: (port.device, port.port))),
-        infiniband_at_ns=infiniband_at_ns,
-        infiniband_up_ns=infiniband_up_ns,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.pci_address)),
         latency=latency,
         nccl=tuple(sorted(nccl, key=lambda run: (run.peer, run.method))),
         switch_ports=tuple(sorted(switch_ports, key=lambda port: port.interface)),
         tables=readings_of(rows),
+        sweeps=tuple(sweeps),
+        unsure=not only_failed <= observed,
+    )
+
+
+def _times(rows: Sequence[Row]) -> _Times:
+    seen_ns = device_seen_ns = infiniband_at_ns = 0
+    up_ns: dict[tuple[int, int], int] = {}
+    for row in rows:
+        at_ns, fact = row.seen_ns, row.fact
+        if row.rank != FAILED:
+            if row.key.probe == DEVICE_PROBE:
+                device_seen_ns = max(device_seen_ns, at_ns)
+            else:
+                seen_ns = max(seen_ns, at_ns)
+        if isinstance(fact, InfinibandPort):
+            # The newest reading dates them all: an unchanged port is not sent again.
+            infiniband_at_ns = max(infiniband_at_ns, at_ns)
+            since_ns = fact.active_since_ns - row.offset_ns
+            # A later time is of a clock that was set since, or false.
+            if fact.active_since_ns and since_ns <= at_ns + SAME_CLOCK_NS:
+                up_ns[fact.node_guid, fact.port] = since_ns
+    return _Times(
+        infiniband_at_ns=infiniband_at_ns,
+        infiniband_up_ns=up_ns,
         seen_ns=seen_ns,
         device_seen_ns=device_seen_ns,
         failed_ns=0 if seen_ns or device_seen_ns else max((row.seen_ns for row in rows), default=0),
-        sweeps=tuple(sweeps),
-        unsure=not only_failed <= observed,
     )
 
 

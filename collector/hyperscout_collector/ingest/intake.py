@@ -7,7 +7,7 @@ and decide when a finding counts as stored.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hyperscout.v1.discovery_pb2 import FindingBatch, Unchanged
@@ -74,8 +74,8 @@ class SweepGate(Protocol):
 
 @dataclass(slots=True)
 class CheckedBatch:
-    """The result of checking a batch. `rows`: accepted findings, with their encoded form; None = a stored
-    finding with new times.
+    """The result of checking a batch. `rows`: accepted findings, with their encoded form. `renewed`: stored
+    findings with new times.
 
     `not_held`: findings that the batch names as unchanged, and that are not stored as the reporter assumes.
     `named`: keys of all findings that belong to the reporter, accepted or not. `offset_ns`: the reporter's
@@ -83,7 +83,8 @@ class CheckedBatch:
     """
 
     offset_ns: int
-    rows: list[tuple[Row, bytes | None]] = field(default_factory=list)
+    rows: list[tuple[Row, bytes]] = field(default_factory=list)
+    renewed: list[Row] = field(default_factory=list)
     removed: list[Key] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     named: set[Key] = field(default_factory=set)
@@ -121,10 +122,10 @@ class Intake:
             if slice_bytes > _SLICE_BYTES:
                 slice_bytes = 0
                 await asyncio.sleep(0)
-        for i, one in enumerate(batch.unchanged):
-            self._check_unchanged(one, sent_ns, now_ns, checked)
-            if i % _SLICE_UNCHANGED == _SLICE_UNCHANGED - 1:
+        for first in range(0, len(batch.unchanged), _SLICE_UNCHANGED):
+            if first:
                 await asyncio.sleep(0)
+            self._check_unchanged(batch.unchanged[first : first + _SLICE_UNCHANGED], sent_ns, now_ns, checked)
         for key in batch.removed:
             if self._is_own(Finding(key=key), checked):
                 checked.removed.append(_key(key))
@@ -161,23 +162,30 @@ class Intake:
         checked.rows.append((row, finding.SerializeToString()))
         checked.memory_bytes += row.memory_bytes
 
-    def _check_unchanged(self, one: Unchanged, sent_ns: int, now_ns: int, checked: CheckedBatch) -> None:
-        """Look up a finding that is named in place of being sent.
+    def _check_unchanged(
+        self, unchanged: Iterable[Unchanged], sent_ns: int, now_ns: int, checked: CheckedBatch
+    ) -> None:
+        """Look up findings that are named in place of being sent.
 
         A sweep is not renewed without its lease, and a finding of a device in the node not by the agent.
         """
-        key = Key(self.reporter, one.probe, one.subject)
-        held = (row for row in self.state.rows_of_key(key) if row.observed_ns == one.held_ns)
-        row = next(held, None)
-        if row is None or row.sha256 or key.probe in _NEVER_UNCHANGED or key in checked.named:
-            checked.not_held.append(key)
-            return
-        checked.named.add(key)
-        if (observed_ns := min(one.observed_ns, sent_ns)) > row.observed_ns:
-            offset_ns = sent_ns - now_ns
-            row = replace(row, observed_ns=observed_ns, offset_ns=offset_ns, received_ns=now_ns)
-            checked.rows.append((row, None))
-            checked.memory_bytes += _RENEWED_BYTES
+        reporter, named, offset_ns = self.reporter, checked.named, sent_ns - now_ns
+        for one in unchanged:
+            held_ns = one.held_ns
+            key = Key(reporter, one.probe, one.subject)
+            for row in self.state.rows_of_key(key):
+                if row.observed_ns == held_ns:
+                    break
+            else:
+                checked.not_held.append(key)
+                continue
+            if row.sha256 or key.probe in _NEVER_UNCHANGED or key in named:
+                checked.not_held.append(key)
+                continue
+            named.add(row.key)
+            if (observed_ns := min(one.observed_ns, sent_ns)) > held_ns:
+                checked.renewed.append(row.renewed(observed_ns, offset_ns, now_ns))
+                checked.memory_bytes += _RENEWED_BYTES
 
     def _row(self, finding: Finding, key: Key, sent_ns: int, now_ns: int) -> Row:
         memory_bytes = decoded_bytes(finding)
@@ -221,7 +229,7 @@ def newest_held_ns(state: EvidenceState, node: str, instance: int) -> int:
     return max((row.observed_ns for row in rows if row.key.probe != DEVICE_PROBE), default=0)
 
 
-def texts_of(rows: Iterable[tuple[Row, bytes | None]]) -> set[bytes]:
+def texts_of(rows: Iterable[tuple[Row, bytes]]) -> set[bytes]:
     """Returns the digests of the texts that the rows name."""
     return {row.sha256 for row, _ in rows if row.sha256}
 

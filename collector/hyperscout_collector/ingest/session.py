@@ -69,7 +69,8 @@ class _Batch:
     """A checked batch. `texts`: digests that its findings name."""
 
     sequence: int
-    rows: list[tuple[Row, bytes | None]]
+    rows: list[tuple[Row, bytes]]
+    renewed: list[Row]
     removed: list[Key]
     refused: list[Refused]
     full_state: FullState | None
@@ -112,11 +113,14 @@ class Session:
     async def take(self, request: StreamFindingsRequest) -> None:
         """Handle one message."""
         now_ns = self.clock_ns()
-        self.streams.heard(self.stream, now_ns)
-        self.streams.counters.bytes += request.ByteSize()
-        match request.WhichOneof("message"):
+        size_bytes = request.ByteSize()  # protobuf encodes the message for it
+        self.streams.counters.bytes += size_bytes
+        kind = request.WhichOneof("message")
+        if kind != "batch":  # it contains the agent's time, which is recorded with it
+            self.streams.heard(self.stream, now_ns)
+        match kind:
             case "batch":
-                await self._take_batch(request.batch, now_ns)
+                await self._take_batch(request.batch, size_bytes, now_ns)
             case "chunk":
                 await self._take_chunk(request.chunk)
             case "nccl_id":
@@ -136,14 +140,15 @@ class Session:
 
     # Batches
 
-    async def _take_batch(self, batch: FindingBatch, now_ns: int) -> None:
+    async def _take_batch(self, batch: FindingBatch, size_bytes: int, now_ns: int) -> None:
+        """`size_bytes`: of the message that contains the batch, a few bytes more than the batch."""
         if batch.sequence != self._sequence + 1:
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"received batch {batch.sequence}, expected batch {self._sequence + 1}",
             )
         self._sequence = batch.sequence
-        if batch.ByteSize() > MAX_BATCH_BYTES:
+        if size_bytes > MAX_BATCH_BYTES and batch.ByteSize() > MAX_BATCH_BYTES:
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"a batch of {batch.ByteSize()} bytes; a batch has at most {MAX_BATCH_BYTES}",
@@ -160,10 +165,10 @@ class Session:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{len(self._held)} batches wait for a text; send the text first",
             )
-        self._held.append(await self._checked(batch, now_ns))
+        self._held.append(await self._checked(batch, size_bytes, now_ns))
         await self._release()
 
-    async def _checked(self, batch: FindingBatch, now_ns: int) -> _Batch:
+    async def _checked(self, batch: FindingBatch, size_bytes: int, now_ns: int) -> _Batch:
         found = await self._intake.check(batch, now_ns)
         self.streams.heard(self.stream, now_ns, found.offset_ns)
         if found.not_held:
@@ -194,11 +199,12 @@ class Session:
         return _Batch(
             batch.sequence,
             found.rows,
+            found.renewed,
             found.removed,
             found.refused,
             full_state,
             texts,
-            batch.ByteSize(),
+            size_bytes,
             found.memory_bytes,
             now_ns,
         )
@@ -237,7 +243,7 @@ class Session:
             batch.rows = [pair for pair in batch.rows if pair[0].sha256 != digest]
         cost = batch.cost_bytes + sum(len(bulk.compressed) for bulk in bulks)
         submission = Submission(
-            batch.rows, bulks, batch.removed, full_state=batch.full_state, cost_bytes=cost
+            batch.rows, batch.renewed, bulks, batch.removed, full_state=batch.full_state, cost_bytes=cost
         )
         while self._unstored and (
             len(self._unstored) >= _MAX_UNSTORED_BATCHES

@@ -60,7 +60,7 @@ class World:
     def full_state(self, node: str, version: str) -> None:
         plan = EvidencePlan(self.state, self.now_ns, agents={node: AgentRow(node, 1, version)})
         self.table.follow(self.state.commit(plan))
-        self.table.touch(node)
+        self.table.full_state(node)
 
     def connect(self, node: str, instance: int) -> None:
         task = cast("asyncio.Task[object]", Ended())

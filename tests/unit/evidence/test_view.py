@@ -1,17 +1,25 @@
 """Which evidence inference gets: sweeps in force, ages, and nothing that a commit did not touch made anew."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence import sweep_texts
 from hyperscout_collector.evidence.rows import Key, row_of
-from hyperscout_collector.evidence.snapshot import Resolved, stale_nodes, stale_switches
+from hyperscout_collector.evidence.snapshot import (
+    NO_EVIDENCE,
+    Resolved,
+    Snapshot,
+    stale_nodes,
+    stale_switches,
+)
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import EvidencePlan
+from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
@@ -454,3 +462,59 @@ def test_since_when_ports_are_up_by_our_clock(rig: Rig) -> None:
     }
     rig.put(adapter("n2", at_ns=T0 + S, state="DOWN"), at_ns=T0 + S)
     assert set(rig.view.snapshot(T0).infiniband_up_ns) == {"n1"}
+
+
+def test_renewals_leave_what_reading_all_anew_would() -> None:
+    """Findings that come again with nothing but another time, among others."""
+    kinds: list[Callable[[int], Finding]] = [
+        lambda at_ns: lldp("n1", "eth0", at_ns),
+        lambda at_ns: lldp("n1", "eth0", at_ns, neighbour="leaf-2"),
+        lambda at_ns: failed("n1", "lldp", "eth0", at_ns),
+        lambda at_ns: failed("n1", "lldp", "eth1", at_ns),
+        lambda at_ns: failed("n3", "lldp", "eth1", at_ns),
+        lambda at_ns: called(lldp("n1", "eth0", at_ns), "n1", DEVICE_PROBE),
+        lambda at_ns: called(lldp("n4", "eth0", at_ns), "n4", DEVICE_PROBE),
+        lambda at_ns: adapter("n1", at_ns=at_ns, since_ns=T0 - S),
+        lambda at_ns: adapter("n2", at_ns=at_ns, since_ns=T0 + 3 * S),
+        lambda at_ns: adapter("n2", "mlx5_1", at_ns, state="DOWN"),
+        lambda at_ns: measured("n2", "n1", at_ns=at_ns, seen_ns=at_ns),
+        lambda at_ns: switch_port("switch/leaf-1", "swp1", at_ns),
+        lambda at_ns: table("leaf-2", {"swp1": "spine-1/swp1"}, at_ns),
+        lambda at_ns: sweep("n3", b"x" * 32, at_ns),
+    ]
+    for seed in range(20):
+        rng, state = Random(seed), EvidenceState()
+        view = InputsView(state, stale_after_s=300, started_ns=T0 - 10_000 * S)
+        renewals = 0
+        for now_ns in range(T0, T0 + 60 * S, S):
+            plan = EvidencePlan(state, now_ns)
+            skew_ns = rng.choice((0, 0, 0, 5 * S, -5 * S))
+            for kind in rng.choices(kinds, k=3):
+                sent_ns = now_ns + skew_ns
+                plan.upsert(row_of(kind(sent_ns), sent_ns=sent_ns, received_ns=now_ns), b"")
+            if rng.random() < 0.1:
+                plan.remove(
+                    rng.choice([key for node in state.nodes for key in state.keys_of(node)] or [NO_KEY])
+                )
+            changes = state.commit(plan)
+            renewals += sum(change.is_renewal for change in changes)
+            view.follow(changes)
+            anew = InputsView(state, stale_after_s=300, started_ns=T0 - 10_000 * S)
+            anew.touch(state.nodes)
+            found = anew.snapshot(now_ns + 200 * S)
+            assert by_content(view.snapshot(now_ns + 200 * S)) == by_content(found)
+        assert renewals > 20
+
+
+NO_KEY = Key("n9", "lldp", "eth0")
+
+
+def by_content(snapshot: Snapshot) -> Snapshot:
+    """Without what differs between views of the same evidence: the order of reporters, and kept readings."""
+    return replace(
+        snapshot,
+        latency={},
+        pair_tables=NO_EVIDENCE.pair_tables,
+        tables=tuple(sorted(snapshot.tables, key=lambda reading: reading.row.key)),
+        sweeps=tuple(sorted(snapshot.sweeps, key=lambda row: (row.key, row.rank))),
+    )

@@ -427,10 +427,10 @@ async def test_a_state_with_a_finding_that_has_gone_is_not_full() -> None:
     """A named finding is forgotten after it was checked, and before it is written."""
     world = await settled_world()
     held = world.collector.state.rows_of_key(Key(NODE, "lldp", "eth1"))
-    renewed = [(replace(row, observed_ns=row.observed_ns + S), None) for row in held]
+    renewed = [replace(row, observed_ns=row.observed_ns + S) for row in held]
     agent = AgentRow(NODE, world.instance, "1")
     await world.collector.forget(Key(NODE, "lldp", "eth1"))
-    submission = Submission(renewed, full_state=FullState(agent, frozenset(row.key for row in held)))
+    submission = Submission(renewed=renewed, full_state=FullState(agent, frozenset(row.key for row in held)))
     stored = await world.collector.committer.submit(submission)
     await world.collector.writer.flush()
     assert [one.dropped for one in await stored] == [True]

@@ -149,7 +149,7 @@ def build_ingest(
     signals.committed.subscribe(guard.guarded("the sweep leases", sweeps.follow))
     signals.committed.subscribe(guard.guarded("the addresses for crawls", seeds.follow))
     signals.committed.subscribe(guard.guarded("the list of agents", agents.follow))
-    signals.full_state.subscribe(guard.guarded_reporter("the versions of agents", agents.touch))
+    signals.full_state.subscribe(guard.guarded_reporter("the versions of agents", agents.full_state))
     devices = None
     if mqtt is not None and settings.mqtt_devices:
         devices = Devices(

@@ -134,8 +134,11 @@ class LinkMonitor:
         now_ns = self._clock_ns()
         old_ns = now_ns - round(_FORGET_AFTER_S * NS)
         for change in changes:
+            is_counting = change.key.probe == COUNTING_PROBE
+            if change.is_renewal and not is_counting and not self._machine.watches(change.key):
+                continue
             row = _seen(change.after)
-            if change.key.probe == COUNTING_PROBE:
+            if is_counting:
                 if row is None:
                     self._waiting.pop(change.key, None)
                     self._read.pop(change.key, None)

@@ -54,6 +54,8 @@ class Seeds:
         """A commit changed the evidence."""
         touched = set()
         for change in changes:
+            if change.is_renewal:
+                continue
             before, after = ([row.fact for row in rows] for rows in (change.before, change.after))
             if before != after and any(isinstance(fact, _WITH_NEIGHBOURS) for fact in (*before, *after)):
                 touched.add(change.key.node)

@@ -170,7 +170,9 @@ class Sweeps:
                 self._swept(change)
             elif is_fabric(change.key.node) and any(row.sha256 for row in change.after):
                 self._unreadable.pop(change.key.node, None)
-            elif any(isinstance(row.fact, InfinibandPort) for row in (*change.before, *change.after)):
+            elif not change.is_renewal and any(
+                isinstance(row.fact, InfinibandPort) for row in (*change.before, *change.after)
+            ):
                 ports.add(change.key.node)
         for node in sorted(ports):
             self._handle(PortsSeen(node, self._ports(node)))

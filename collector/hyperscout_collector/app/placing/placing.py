@@ -69,6 +69,7 @@ class Placing:
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
+        changes = [change for change in changes if not change.is_renewal]
         if self._capacity is not None:
             self._capacity.follow(changes)
         self._zones.follow(changes)

@@ -1,12 +1,13 @@
 """Keeps the agents that GetStatus lists. Each is encoded when it changes, so a request only joins the bytes.
 
 An agent is listed while it is connected or the collector has findings of it. After a take-over an agent that
-the former leader listed stays, until it has been silent for a week. A heartbeat costs one encoding; a commit
-also counts the findings of the nodes that changed.
+the former leader listed stays, until it has been silent for a week. A message costs one encoding. A commit
+also counts the findings of the nodes of which more than times changed.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from hyperscout.v1 import topology_pb2 as pb
@@ -23,12 +24,10 @@ _FAILED = int(Outcome.OUTCOME_FAILED)
 
 
 class _Counted(NamedTuple):
-    """The number of findings of one agent. `received_ns`, `offset_ns`: of the finding received last."""
+    """The number of findings of one agent."""
 
     findings: int = 0
     failed: int = 0
-    received_ns: int = 0
-    offset_ns: int = 0
 
 
 _NOTHING = _Counted()
@@ -68,7 +67,15 @@ class AgentTable:
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
-        self.count({change.key.node for change in changes})
+        self.count({change.key.node for change in changes if not change.is_renewal})
+        for node in {change.key.node for change in changes if change.is_renewal}:
+            if self._streams.get(node) is None:  # otherwise the stream says when the agent was heard
+                self.touch(node)
+
+    def full_state(self, node: str) -> None:
+        """An agent has ended its full state, which stores its version."""
+        if self._streams.get(node) is None:  # otherwise the stream says which version it has
+            self.touch(node)
 
     def device_heard(self, reporter: str, at_ns: int, offset_ns: int) -> None:
         """A message of a device arrived. `offset_ns`: its clock minus the collector's."""
@@ -98,7 +105,11 @@ class AgentTable:
 
     def touch(self, node: str) -> None:
         """Encode the agent of this node again, or drop it."""
-        counted, stream = self._counted.get(node, _NOTHING), self._streams.get(node)
+        stream = self._streams.get(node)
+        rows = list(self._state.rows_of_node(node)) if stream is None else []
+        if stream is None:
+            self._count(node, rows)
+        counted = self._counted.get(node, _NOTHING)
         if stream is None and not counted.findings:
             if (earlier := self._earlier.get(node)) is None:
                 self._drop(node)
@@ -108,12 +119,14 @@ class AgentTable:
         self._earlier.pop(node, None)
         known = self._state.agents.get(node)
         connected = stream is not None
-        heard_ns, offset_ns = counted.received_ns, counted.offset_ns
         version = known.version if known is not None else ""
         if stream is not None:
             heard_ns, offset_ns, version = stream.last_heard_ns, stream.offset_ns, stream.hello.version
         elif node in self._fresh and (known is None or is_switch(node)):
             (heard_ns, offset_ns), version, connected = self._devices[node], "mqtt", True
+        else:
+            newest = max(rows, key=attrgetter("received_ns"))
+            heard_ns, offset_ns = newest.received_ns, newest.offset_ns
         agent = pb.AgentStatus(node=node, version=version, connected=connected)
         if heard_ns:
             agent.last_heard.seconds, agent.last_heard.nanos = divmod(heard_ns, NS)
@@ -138,18 +151,16 @@ class AgentTable:
     def count(self, nodes: Iterable[str]) -> None:
         """Count the findings of these nodes again."""
         for node in nodes:
-            rows = list(self._state.rows_of_node(node))
-            if rows:
-                self._counted[node] = _counted(rows)
-            else:
-                self._counted.pop(node, None)
-            self.touch(node)
+            if self._streams.get(node) is None or self._count(node, self._state.rows_of_node(node)):
+                self.touch(node)
 
-
-def _counted(rows: Sequence[Row]) -> _Counted:
-    newest = max(rows, key=lambda row: row.received_ns)
-    failed = sum([row.outcome == _FAILED for row in rows])
-    return _Counted(len(rows), failed, newest.received_ns, newest.offset_ns)
+    def _count(self, node: str, rows: Iterable[Row]) -> bool:
+        """Returns whether the numbers have changed."""
+        failed = [row.outcome == _FAILED for row in rows]
+        before = self._counted.pop(node, _NOTHING)
+        if failed:
+            self._counted[node] = _Counted(len(failed), sum(failed))
+        return self._counted.get(node, _NOTHING) != before
 
 
 def _set(names: set[str], name: str, wanted: bool) -> None:
