@@ -31,6 +31,9 @@ _REFUSED_NS = 600 * NS  # how long a refusal is a problem; an agent repeats its 
 _MAX_REFUSED = 1000  # reporters
 # Rows of one transaction: about 50 ms of writing, so a single change behind it does not wait long.
 _MAX_GROUP_ROWS = 4000
+# Renewals wait for others: ten thousand agents send 170 batches of them a second, and a transaction for each
+# takes more time than its rows.
+_RENEWALS_WAIT_S = 0.05
 
 
 class OverloadedError(RuntimeError):
@@ -60,6 +63,11 @@ class Submission:
     forgotten_agents: Sequence[AgentRow] = ()  # as they were at the decision
     full_state: FullState | None = None
     cost_bytes: int = 0
+
+    @property
+    def only_renews(self) -> bool:
+        others = self.rows or self.bulks or self.removed or self.forgotten or self.forgotten_agents
+        return bool(self.renewed) and not others and self.full_state is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,8 @@ class Committer:
     `on_commit` receives the changes of each transaction, in order. Then `on_full_state` receives each node
     that ended its full state in the transaction.
 
+    A submission that only renews findings waits up to `renewals_wait_s` for others.
+
     `grace_s`: a process that has just started has not observed everything yet (the next LLDP frame is up to
     30 s away). Keys that its first full state lacks are kept this long, and for agents that report whole
     fabrics at least an hour. A process that reconnects knows which keys it removed, so its missing keys are
@@ -122,6 +132,7 @@ class Committer:
         clock_ns: Callable[[], int],
         on_full_state: Callable[[str], None] = lambda node: None,
         grace_s: float = 120.0,
+        renewals_wait_s: float = _RENEWALS_WAIT_S,
         max_waiting_bytes: int = 64 * 1024 * 1024,
         space_timeout_s: float = 30.0,
     ) -> None:
@@ -132,6 +143,7 @@ class Committer:
         self._on_full_state = on_full_state
         self._clock_ns = clock_ns
         self._grace_ns = int(grace_s * NS)
+        self._renewals_wait_s = renewals_wait_s
         self._max_waiting_bytes = max_waiting_bytes
         self._space_timeout_s = space_timeout_s
         self._space = asyncio.Condition()
@@ -163,7 +175,8 @@ class Committer:
                 ) from error
         waiting = _Waiting(submission)
         self.waiting_bytes += cost
-        self.queue.put(_Group([waiting], len(submission.rows) + len(submission.renewed)))
+        group = _Group([waiting], len(submission.rows) + len(submission.renewed))
+        self.queue.put(group, within_s=self._renewals_wait_s if submission.only_renews else 0.0)
         return waiting.done
 
     def _fits(self, cost: int) -> bool:
@@ -198,7 +211,8 @@ class Committer:
             refused = [self._plan(plan, waiting.submission) for waiting in group.waiting]
             if changes := _changes(plan, self._state):
                 await self.queue.in_thread(self._store.apply, changes)
-            self._on_commit(self._state.commit(plan))
+            if committed := self._state.commit(plan):
+                self._on_commit(committed)
             for waiting, why in zip(group.waiting, refused, strict=True):
                 if (full := waiting.submission.full_state) and _is_complete(why):
                     self._on_full_state(full.agent.node)

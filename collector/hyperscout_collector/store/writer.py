@@ -157,13 +157,24 @@ class WriteQueue(Generic[_B]):
         self._waiting: deque[_B] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self._work = asyncio.Event()
+        self._due: asyncio.TimerHandle | None = None  # sets `_work`
         self._turn = asyncio.Lock()
         writer.queues.append(self)
 
-    def put(self, batch: _B) -> None:
-        """Add a batch, or join it with the newest one that waits."""
+    def put(self, batch: _B, *, within_s: float = 0.0) -> None:
+        """Add a batch, or join it with the newest one that waits.
+
+        `within_s`: how long it may wait for others. A batch that may not wait ends the wait of all.
+        """
         self._waiting.append(batch)
         self._shorten()
+        if not within_s:
+            self._work.set()
+        elif self._due is None:
+            self._due = asyncio.get_running_loop().call_later(within_s, self._wait_is_over)
+
+    def _wait_is_over(self) -> None:
+        self._due = None
         self._work.set()
 
     async def written(self) -> None:

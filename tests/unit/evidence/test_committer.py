@@ -534,6 +534,27 @@ async def test_bounds_refuse_what_is_new_and_keep_what_is_there(
         assert len(r.state) == len({f.key.SerializeToString() for f in findings}) - refused
 
 
+async def test_renewals_wait_for_others_and_nothing_else_waits(tmp_path: Path) -> None:
+    async with rig(tmp_path, renewals_wait_s=3600.0) as r:
+        await r.send([lldp("n1", "eth0"), lldp("n2", "eth0")])
+        r.changes.clear()
+        r.clock_ns[0] = T0 + S
+        rows = [row.renewed(T0 + S, 0, T0 + S) for row in all_rows(r.state)]
+        renewals = [await r.submit(renewed=[row]) for row in rows]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert r.changes == []
+        assert not any(done.done() for done in renewals), "nothing is acknowledged before it is stored"
+        await r.send([lldp("n3", "eth0")])
+        assert [await done for done in renewals] == [[], []]
+        assert [change.is_renewal for change in r.changes] == [True, True, False]
+        assert {row.key.node: row.observed_ns for row in r.store.load().rows} == {
+            "n1": T0 + S,
+            "n2": T0 + S,
+            "n3": T0,
+        }
+
+
 @pytest.mark.parametrize("reporter", ["n1", "switch/leaf-1", "fabric/crawl"])
 async def test_a_reporter_is_refused_what_is_above_its_bytes_also_after_a_restart(
     tmp_path: Path, reporter: str

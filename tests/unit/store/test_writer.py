@@ -229,3 +229,34 @@ async def test_closing_during_a_transaction_leaves_the_loop_free() -> None:
     await closing
     await writing
     assert ended.is_set()
+
+
+async def test_a_batch_that_may_wait_is_written_with_the_next_that_may_not() -> None:
+    writer = StoreWriter()
+    disk = Disk(writer)
+    task = asyncio.create_task(writer.run())
+    for batch in (1, 2):
+        disk.queue.put(batch, within_s=3600)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert disk.wrote == []
+    disk.queue.put(4)
+    await until(lambda: disk.wrote == [1, 2 + 4])
+    disk.queue.put(8, within_s=3600)
+    await writer.flush()
+    assert disk.wrote == [1, 2 + 4, 8], "a flush waits for nothing"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await writer.close()
+
+
+async def test_a_batch_that_may_wait_is_written_when_its_time_has_come() -> None:
+    writer = StoreWriter()
+    disk = Disk(writer)
+    task = asyncio.create_task(writer.run())
+    for batch in (1, 2):
+        disk.queue.put(batch, within_s=1e-6)
+        await until(lambda batch=batch: disk.wrote[-1:] == [batch])  # type: ignore[misc]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await writer.close()
