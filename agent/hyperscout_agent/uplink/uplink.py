@@ -48,6 +48,8 @@ _OPTIONS: Options = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
+    # No estimate of the bandwidth, for which gRPC pings the collector: the collector sends little.
+    ("grpc.http2.bdp_probe", 0),
     # The uplink has its own back-off. gRPC's back-off would add to it.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
