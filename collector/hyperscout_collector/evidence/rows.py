@@ -267,8 +267,12 @@ def merged(known: tuple[Row, ...], row: Row, now_ns: int) -> tuple[Row, ...]:
 
     At most one row of each rank is kept: a failed or partial one only beside an older, better one.
     """
+    if not known:
+        return (row,)
     if any(one.rank >= row.rank and not newer(row, one, now_ns) for one in known):
         return known
+    if len(known) == 1 and known[0].rank == row.rank:
+        return (row,)
     kept = [one for one in known if one.rank > row.rank or not newer(row, one, now_ns)]
     return tuple(sorted((*kept, row), key=lambda one: -one.rank))
 

@@ -8,6 +8,7 @@ addresses that the fewest reporters know are dropped.
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from hyperscout.v1 import discovery_pb2
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse
@@ -20,13 +21,12 @@ from hyperscout_formats.facts.facts import (
 )
 from hyperscout_formats.text.reporters import is_fabric
 
-from hyperscout_collector.evidence.rows import Fact
+from hyperscout_collector.evidence.rows import Row
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 MAX_SEEDS = 4096
 _MAX_OF_ONE = 16  # addresses of one switch
-_WITH_NEIGHBOURS = LldpPort | SwitchPort | SwitchTable
 
 
 class Seeds:
@@ -54,18 +54,14 @@ class Seeds:
         """A commit changed the evidence."""
         touched = set()
         for change in changes:
-            if change.is_renewal:
-                continue
-            before, after = ([row.fact for row in rows] for rows in (change.before, change.after))
-            if before != after and any(isinstance(fact, _WITH_NEIGHBOURS) for fact in (*before, *after)):
+            if not change.is_renewal and _neighbours(change.before) != _neighbours(change.after):
                 touched.add(change.key.node)
         self.touch(touched)
 
     def touch(self, reporters: Iterable[str]) -> None:
         """Read the addresses that these reporters heard again."""
         for reporter in reporters:
-            rows = self._state.rows_of_node(reporter)
-            found = frozenset(address for row in rows for address in _addresses_in(row.fact))
+            found = frozenset(_addresses_in(self._state.rows_of_node(reporter)))
             before = self._of.pop(reporter, frozenset())
             if found:
                 self._of[reporter] = found
@@ -98,13 +94,20 @@ class Seeds:
         stream.tell(StreamFindingsResponse(seeds=seeds))
 
 
-def _addresses_in(fact: Fact | None) -> Iterator[str]:
-    match fact:
-        case LldpPort() | SwitchPort():
-            yield from _of_switches(fact.neighbours)
-        case SwitchTable():
-            for port in fact.ports:
-                yield from _of_switches(port.neighbours)
+def _addresses_in(rows: Iterable[Row]) -> Iterator[str]:
+    return chain.from_iterable(map(_of_switches, _neighbours(rows)))
+
+
+def _neighbours(rows: Iterable[Row]) -> list[tuple[LldpNeighbour, ...]]:
+    """The neighbours of each port."""
+    found = []
+    for row in rows:
+        match row.fact:
+            case LldpPort() | SwitchPort():
+                found.append(row.fact.neighbours)
+            case SwitchTable():
+                found += [port.neighbours for port in row.fact.ports]
+    return found
 
 
 def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
