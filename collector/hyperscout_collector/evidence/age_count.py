@@ -26,6 +26,12 @@ class AgeCount:
         if at_s < self._limit_s:
             self._before += by
 
+    def move(self, from_ns: int, to_ns: int) -> None:
+        """Replace a time by another."""
+        if from_ns // NS != to_ns // NS:
+            self.add(to_ns, 1)
+            self.add(from_ns, -1)
+
     def before(self, limit_ns: int) -> int:
         """Returns the number of times in an earlier second than `limit_ns`."""
         limit_s = limit_ns // NS

@@ -309,17 +309,19 @@ def _changes(plan: EvidencePlan, state: EvidenceState) -> Changes:
     upserts, renewed, deletes = [], [], []
     named = set()
     for key, after in plan.rows.items():
-        ranks = {row.rank for row in after}
-        deletes += [(key, row.rank) for row in state.rows_of_key(key) if row.rank not in ranks]
+        before = state.rows_of_key(key)
+        ranks = [row.rank for row in after]
+        deletes += [(key, row.rank) for row in before if row.rank not in ranks]
         # A row that was added and replaced within this plan has an encoded form, but is not in `after`.
         for row in after:
-            if row in state.rows_of_key(key):
+            if row.sha256:
+                named.add(row.sha256)
+            if row in before:
                 continue
             if (encoded := plan.encoded[key, row.rank]) is None:
                 renewed.append(row)
             else:
                 upserts.append((row, encoded))
-        named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
     agents = [agent for agent in plan.agents.values() if agent is not None]
     removed = [node for node, agent in plan.agents.items() if agent is None]

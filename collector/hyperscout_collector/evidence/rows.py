@@ -142,6 +142,11 @@ class Row:
             return False
         return self.fact is other.fact or self.fact == other.fact  # a renewed row has the same object
 
+    def is_renewal_of(self, other: "Row") -> bool:
+        """Whether the row is another one with new times."""
+        is_same = self.fact is other.fact and self.memory_bytes == other.memory_bytes
+        return is_same and self.rank == other.rank and self.same_content(other)
+
     def renewed(self, observed_ns: int, offset_ns: int, received_ns: int) -> "Row":
         """Returns the row with new times."""
         times = observed_ns, offset_ns, received_ns
@@ -269,10 +274,10 @@ def merged(known: tuple[Row, ...], row: Row, now_ns: int) -> tuple[Row, ...]:
     """
     if not known:
         return (row,)
+    if len(known) == 1 and known[0].rank == row.rank:
+        return (row,) if newer(row, known[0], now_ns) else known
     if any(one.rank >= row.rank and not newer(row, one, now_ns) for one in known):
         return known
-    if len(known) == 1 and known[0].rank == row.rank:
-        return (row,)
     kept = [one for one in known if one.rank > row.rank or not newer(row, one, now_ns)]
     return tuple(sorted((*kept, row), key=lambda one: -one.rank))
 

@@ -132,11 +132,15 @@ class EvidencePlan:
     def renew(self, row: Row) -> bool:
         """Set the times of a stored finding. Returns False if it is not stored any more."""
         before = self.rows_of_key(row.key)
-        if not any(one.rank == row.rank and one.same_content(row) for one in before):
+        held = next((one for one in before if one.rank == row.rank), None)
+        if held is None or not held.same_content(row):
             return False
         after = merged(before, row, self.now_ns)
         if after is not before:
-            self._set(row.key, before, after, self._size(after) - self._size(before))
+            if len(before) == 1 and held.memory_bytes == row.memory_bytes:
+                self.rows[row.key] = after  # it counts as before
+            else:
+                self._set(row.key, before, after, self._size(after) - self._size(before))
             self.encoded.setdefault((row.key, row.rank), None)
         return True
 
@@ -160,10 +164,7 @@ class EvidencePlan:
         return sha256 in self.bulks or self.state.holds_bulk(sha256)
 
     def remove(self, key: Key) -> None:
-        """Remove a key.
-
-        An unknown key is no error. A complete sweep of a fabric probe stays in force without its agent.
-        """
+        """Remove a key; an unknown one is no error. A whole sweep of a fabric stays without its agent."""
         before = self.rows_of_key(key)
         if before and not _in_force_without_its_agent(before):
             self._set(key, before, (), -self._size(before))
@@ -253,13 +254,11 @@ class EvidencePlan:
 
     @property
     def dropped_bulks(self) -> set[bytes]:
-        """Digests that this plan's keys named before and do not name after it.
-
-        Other keys may still name them.
-        """
+        """Digests that this plan's keys named before and do not name after it; other keys may name them."""
         names: set[bytes] = set()
         for key, after in self.rows.items():
-            names |= _digests(self.state.rows_of_key(key)) - _digests(after)
+            if digests := _digests(self.state.rows_of_key(key)):
+                names |= digests - _digests(after)
         return names
 
 
@@ -295,10 +294,7 @@ class EvidenceState:
             before = self.rows_of_key(key)
             if before == after:
                 continue
-            for row in after:  # first, so that the size of a text which both name stays known
-                self._count(row, 1)
-            for row in before:
-                self._count(row, -1)
+            self._recount(before, after)
             keys = self._nodes.setdefault(key.node, {})
             if after:
                 keys[key] = after
@@ -354,10 +350,7 @@ class EvidenceState:
         return self.counts.total()
 
     def stale_count(self, limit_ns: int) -> int:
-        """Number of rows seen in an earlier second than `limit_ns`.
-
-        Rows of `KEPT_PROBES` never turn stale.
-        """
+        """Number of rows seen in an earlier second than `limit_ns`. `KEPT_PROBES` never turn stale."""
         return self._seen.before(limit_ns)
 
     def holds_bulk(self, sha256: bytes) -> bool:
@@ -369,6 +362,16 @@ class EvidenceState:
 
     def outcomes(self) -> Mapping[tuple[str, str], int]:
         return {key: count for key, count in self.counts.items() if count}
+
+    def _recount(self, before: tuple[Row, ...], after: tuple[Row, ...]) -> None:
+        if len(before) == len(after) == 1 and after[0].is_renewal_of(before[0]):
+            if after[0].key.probe not in KEPT_PROBES:
+                self._seen.move(before[0].seen_ns, after[0].seen_ns)
+            return
+        for row in after:  # first, so that the size of a text which both name stays known
+            self._count(row, 1)
+        for row in before:
+            self._count(row, -1)
 
     def _count(self, row: Row, by: int) -> None:
         self.counts[row.key.probe, OUTCOME_WORDS[row.outcome]] += by

@@ -32,6 +32,7 @@ from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.evidence_rig import Rig
+from support.evidence_rows import all_rows
 from support.findings import T0, S, adapter, called, chassis, failed, lldp, sweep, switch_port, table
 from support.measuring_agent import latency
 
@@ -491,7 +492,11 @@ def test_renewals_leave_what_reading_all_anew_would() -> None:
             skew_ns = rng.choice((0, 0, 0, 5 * S, -5 * S))
             for kind in rng.choices(kinds, k=3):
                 sent_ns = now_ns + skew_ns
-                plan.upsert(row_of(kind(sent_ns), sent_ns=sent_ns, received_ns=now_ns), b"")
+                times = {"sent_ns": sent_ns, "received_ns": now_ns}
+                plan.upsert(row_of(kind(sent_ns), **times, memory_bytes=rng.choice((1, 1, 2))), b"")
+            for row in rng.sample(list(all_rows(state)), k=min(len(state), rng.randrange(3))):
+                held = [x for x in plan.rows_of_key(row.key) if x.rank == row.rank and x.same_content(row)]
+                assert plan.renew(row.renewed(sent_ns, skew_ns, now_ns)) == bool(held)
             if rng.random() < 0.1:
                 plan.remove(
                     rng.choice([key for node in state.nodes for key in state.keys_of(node)] or [NO_KEY])
@@ -501,9 +506,17 @@ def test_renewals_leave_what_reading_all_anew_would() -> None:
             view.follow(changes)
             anew = InputsView(state, stale_after_s=300, started_ns=T0 - 10_000 * S)
             anew.touch(state.nodes)
+            loaded = EvidenceState()
+            loaded.load(all_rows(state), ())
+            assert counts(state) == counts(loaded)
             found = anew.snapshot(now_ns + 200 * S)
             assert by_content(view.snapshot(now_ns + 200 * S)) == by_content(found)
         assert renewals > 20
+
+
+def counts(state: EvidenceState) -> object:
+    sizes = {node: (state.count_of(node), state.bytes_of(node)) for node in state.nodes}
+    return state.outcomes(), sizes, [state.stale_count(T0 + second * S) for second in range(0, 60, 7)]
 
 
 NO_KEY = Key("n9", "lldp", "eth0")
