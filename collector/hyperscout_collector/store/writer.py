@@ -170,8 +170,13 @@ class WriteQueue(Generic[_B]):
         self._shorten()
         if not within_s:
             self._work.set()
-        elif self._due is None:
-            self._due = asyncio.get_running_loop().call_later(within_s, self._wait_is_over)
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + within_s
+        if self._due is None or at_s < self._due.when():
+            if self._due is not None:
+                self._due.cancel()
+            self._due = loop.call_at(at_s, self._wait_is_over)
 
     def _wait_is_over(self) -> None:
         self._due = None

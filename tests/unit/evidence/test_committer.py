@@ -100,7 +100,7 @@ async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -
         writer,
         on_commit=found.changes.extend,
         clock_ns=lambda: clock_ns[0],
-        **options,  # type: ignore[arg-type]
+        **{"full_state_wait_s": 0.0, **options},  # type: ignore[arg-type]
     )
     task = asyncio.create_task(writer.run())
     try:
@@ -535,18 +535,20 @@ async def test_bounds_refuse_what_is_new_and_keep_what_is_there(
 
 
 async def test_renewals_wait_for_others_and_nothing_else_waits(tmp_path: Path) -> None:
-    async with rig(tmp_path, renewals_wait_s=3600.0) as r:
+    async with rig(tmp_path, renewals_wait_s=3600.0, full_state_wait_s=1800.0) as r:
         await r.send([lldp("n1", "eth0"), lldp("n2", "eth0")])
         r.changes.clear()
         r.clock_ns[0] = T0 + S
         rows = [row.renewed(T0 + S, 0, T0 + S) for row in all_rows(r.state)]
         renewals = [await r.submit(renewed=[row]) for row in rows]
+        renewals.append(await r.submit(full=AgentRow("n4", 1, "0.1")))
         for _ in range(10):
             await asyncio.sleep(0)
         assert r.changes == []
         assert not any(done.done() for done in renewals), "nothing is acknowledged before it is stored"
         await r.send([lldp("n3", "eth0")])
-        assert [await done for done in renewals] == [[], []]
+        assert [await done for done in renewals] == [[], [], []]
+        assert r.state.agents.keys() == {"n4"}
         assert [change.is_renewal for change in r.changes] == [True, True, False]
         assert {row.key.node: row.observed_ns for row in r.store.load().rows} == {
             "n1": T0 + S,

@@ -91,6 +91,8 @@ class Collector:
             on_full_state=self.full_states.append,
             clock_ns=self._clock_ns,
             grace_s=0.0,
+            renewals_wait_s=3600.0,  # each test ends the waits
+            full_state_wait_s=3600.0,
         )
         self.streams = Streams(10)
 

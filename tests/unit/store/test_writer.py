@@ -257,6 +257,9 @@ async def test_a_batch_that_may_wait_is_written_when_its_time_has_come() -> None
     for batch in (1, 2):
         disk.queue.put(batch, within_s=1e-6)
         await until(lambda batch=batch: disk.wrote[-1:] == [batch])  # type: ignore[misc]
+    disk.queue.put(4, within_s=3600)
+    disk.queue.put(8, within_s=1e-6)
+    await until(lambda: disk.wrote == [1, 2, 4, 8])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await writer.close()
