@@ -69,6 +69,9 @@ class EvidenceGuard:
         """Return a subscriber for commits that calls `follow` and never raises."""
 
         def guarded(changes: Sequence[KeyChange]) -> None:
+            if errors := self._errors.get(component):
+                lacking = {reporter for reporter, _ in errors}
+                changes = [_anew(change) if change.key.node in lacking else change for change in changes]
             try:
                 follow(changes)
             except Exception as error:
@@ -123,3 +126,8 @@ class EvidenceGuard:
         if text not in self._logged:
             self._logged.append(text)
             _log.error("%s %s", component, what, exc_info=error)
+
+
+def _anew(change: KeyChange) -> KeyChange:
+    """Returns a renewal as a new finding: the component may lack what is renewed."""
+    return KeyChange(change.key, (), change.after) if change.is_renewal else change

@@ -178,3 +178,25 @@ def test_an_exception_of_a_whole_commit_only_is_logged(caplog: pytest.LogCapture
     assert [record.getMessage() for record in caplog.records] == [
         "a follower raised with a commit, but took its parts"
     ]
+
+
+def test_a_renewal_shows_the_whole_finding_to_a_follower_that_may_lack_it() -> None:
+    seen: list[tuple[str, int, bool]] = []
+    raising = Follower("a")
+
+    def follow(changes: Sequence[KeyChange]) -> None:
+        raising.follow(changes)
+        seen.extend((change.key.node, len(change.before), change.is_renewal) for change in changes)
+
+    rig = Rig()
+    rig.committed.subscribe(rig.guard.guarded("a follower", follow))
+    rig.put("ab")
+    raising.bad.clear()
+    for later in (1, 2):
+        seen.clear()
+        plan = EvidencePlan(rig.state, T0 + later)
+        for node in "ab":
+            assert plan.renew(row(node).renewed(T0 + later, 0, T0 + later))
+        rig.committed(rig.state.commit(plan))
+        assert seen == [("a", later - 1, later == 2), ("b", 1, True)]
+        assert rig.guard.problems == []
