@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hyperscout_topology.kept import kept, nodes_of_adapters, positions
 from hyperscout_topology.link_changes import (
     DENIED,
+    links_at,
     lost_links,
     ports_in_use,
     wired_devices,
@@ -219,6 +220,10 @@ def _named_switches(
     earlier = {x.subject.device: x for x in previous.anomalies if x.kind == "MissingSwitch"}
     result = [x for x in found if x.kind != "MissingSwitch"]
     result += sorted((x for x in found if x.kind == "MissingSwitch"), key=lambda x: x.message)[len(gone) :]
+    sources: dict[str, set[str]] = {}  # of the links of each switch
+    for link in links_at(previous.links, set(gone).difference(earlier)):
+        for device in (link.a_device, link.b_device):
+            sources.setdefault(device, set()).update(link.sources)
     for device in gone:
         if device in earlier:
             old = earlier[device]
@@ -227,9 +232,6 @@ def _named_switches(
             continue
         owner = home.get(device)
         text = f"{name_of.get(device, device)} is gone with all its links"
-        sources = tuple(
-            sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources})
-        )
         here = owner.name if owner and owner.name in tiers else None
         result.append(
             Anomaly(
@@ -237,7 +239,7 @@ def _named_switches(
                 Endpoint(device, name_of.get(device, device)),
                 None,
                 tiers.get(here or ""),
-                sources,
+                tuple(sorted(sources.get(device, ()))),
                 0.95,
                 text,
                 here,
