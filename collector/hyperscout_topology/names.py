@@ -20,7 +20,8 @@ _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null",
 _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
-_GUID = re.compile(r"[0-9a-f]{16}")
+_GUID = re.compile(r"[0-9a-f]+")
+_GUID_LENGTH = 16
 _MAX_NAMED = 20
 _LEVELS = ("nvlink", "leaf", "pod", "core")
 _HIGHER = re.compile(r"core-([1-9][0-9]{0,3})")
@@ -79,7 +80,8 @@ def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
 
     A topology without adapters is judged by the form of the names alone.
     """
-    found = {n for h in topology.hypernodes if not h.children for n in h.nodes if _GUID.fullmatch(n)}
+    leaves = (h.nodes for h in topology.hypernodes if not h.children)
+    found = {n for nodes in leaves for n in nodes if len(n) == _GUID_LENGTH and _GUID.fullmatch(n)}
     if found and topology.adapters:
         found &= {a.node for a in topology.adapters if a.node == a.id}
     return tuple(sorted(found))

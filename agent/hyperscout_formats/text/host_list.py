@@ -45,6 +45,9 @@ def fold(names: Iterable[str]) -> str:
     zeros are kept, because all numbers of a range are as wide as the first one. A GUID is not split into a
     name and a number.
     """
+    names = tuple(names)
+    if text := _one_range(names):
+        return text
     numbers: dict[str, list[str]] = {}
     for name in names:
         prefix = name.rstrip(_DIGITS)
@@ -67,6 +70,25 @@ def fold(names: Iterable[str]) -> str:
         elif digits:
             parts.append(f"{prefix}[{','.join(_ranges(digits))}]")
     return ",".join(parts)
+
+
+def _one_range(names: Sequence[str]) -> str:
+    """Return the host list of names that differ in consecutive numbers, in their order; "" for other names.
+
+    Most lists are of this form: it takes a fifth of the time to see that.
+    """
+    if not 1 < len(names) <= _MAX_RANGE:
+        return ""
+    first, last = names[0], names[-1]
+    prefix = first.rstrip(_DIGITS)
+    low, high = first[len(prefix) :], last[len(prefix) :]
+    is_plain = prefix.isprintable() and not _ODD.search(prefix) and not _GUID.fullmatch(prefix)
+    if not is_plain or not 0 < len(low) <= len(high) <= _MAX_DIGITS:
+        return ""
+    start, width = int(low), len(low)
+    if names != tuple([f"{prefix}{number:0{width}}" for number in range(start, start + len(names))]):
+        return ""
+    return f"{prefix}[{low}-{high}]"
 
 
 def natural_key(name: str) -> tuple[list[tuple[str, int]], str]:

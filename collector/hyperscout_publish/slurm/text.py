@@ -5,6 +5,8 @@ A host that only a GUID identifies is no Slurm node: it is left out, unless `unn
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 from hyperscout_formats.text.host_list import fold
 from hyperscout_topology.names import (
@@ -35,7 +37,7 @@ def slurm_block(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
     """Yield topology.conf for topology/block: one line per tier-1 HyperNode, siblings together."""
     topology, notes = _writable(topology, unnamed=unnamed)
     yield from notes
-    blocks = _blocks(topology)
+    blocks = list(_blocks(topology))
     for hypernode, nodes in blocks:
         yield f"BlockName={hypernode.name} Nodes={fold(nodes)}\n"
     if blocks:
@@ -46,7 +48,7 @@ def slurm_yaml(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
     """Yield topology.yaml: the tree as the cluster's default, and the blocks for partitions that use them."""
     topology, notes = _writable(topology, unnamed=unnamed)
     yield from notes
-    blocks = _blocks(topology)
+    blocks = list(_blocks(topology))
     if not blocks:
         yield "[]\n"
         return
@@ -64,14 +66,18 @@ def slurm_yaml(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
 
 def is_empty(topology: Topology, *, unnamed: bool = False) -> bool:
     """Return whether these files would contain no node."""
-    return not _blocks(topology if unnamed else named_only(topology))
+    return next(_blocks(topology if unnamed else named_only(topology)), None) is None
 
 
 def _writable(topology: Topology, *, unnamed: bool) -> tuple[Topology, list[str]]:
     """Return what is written, and comment lines that name the hosts that are left out."""
     out = () if unnamed else unnamed_hosts(topology)
     topology = named_only(topology) if out else topology
-    return topology, [*left_out(out, _UNNAMED), *left_out(_unholdable(topology), _WHY)]
+    odd = _unholdable(topology)
+    if odd:
+        hypernodes = (h if h.children else replace(h, nodes=_holdable(h)) for h in topology.hypernodes)
+        topology = replace(topology, hypernodes=tuple(hypernodes))
+    return topology, [*left_out(out, _UNNAMED), *left_out(odd, _WHY)]
 
 
 def block_sizes(topology: Topology) -> tuple[int, ...]:
@@ -80,7 +86,7 @@ def block_sizes(topology: Topology) -> tuple[int, ...]:
     Slurm builds a larger block from 2**k consecutive blocks. The size for a tier is the largest one with
     blocks that never cross the boundary of a domain of that tier; 2**k blocks need not fill the last domain.
     """
-    blocks = _blocks(topology)
+    blocks = list(_blocks(topology))
     if not blocks:
         return ()
     base = min(len(nodes) for _, nodes in blocks)
@@ -117,37 +123,35 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 
 def _unholdable(topology: Topology) -> list[str]:
-    odd = (h for h in topology.hypernodes if not h.children and not are_slurm_names(h.nodes))
-    return sorted({n for h in odd for n in h.nodes if not is_slurm_name(n)})
+    nodes = list(chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children))
+    return [] if are_slurm_names(nodes) else sorted({n for n in nodes if not is_slurm_name(n)})
 
 
-def _holdable(hypernode: HyperNode) -> Sequence[str]:
+def _holdable(hypernode: HyperNode) -> tuple[str, ...]:
     if are_slurm_names(hypernode.nodes):
         return hypernode.nodes
-    return [n for n in hypernode.nodes if is_slurm_name(n)]
+    return tuple(n for n in hypernode.nodes if is_slurm_name(n))
 
 
 def _switches(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str], Sequence[str]]]:
-    """Yield (HyperNode, its nodes, its children), leaves first, without empty ones."""
+    """Yield (HyperNode, its nodes, its children) of what is written, leaves first, without empty ones."""
     written: set[str] = set()
     for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
-        nodes = () if hypernode.children else _holdable(hypernode)
+        nodes = () if hypernode.children else hypernode.nodes
         children = [child for child in hypernode.children if child in written]
         if nodes or children:
             written.add(hypernode.name)
             yield hypernode, nodes, children
 
 
-def _blocks(topology: Topology) -> list[tuple[HyperNode, Sequence[str]]]:
-    """Return the HyperNodes without children and their nodes, in the order of a walk through the tree."""
+def _blocks(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str]]]:
+    """Yield the HyperNodes without children and their nodes, in the order of a walk through the tree."""
     by_name = {h.name: h for h in topology.hypernodes}
-    found: list[tuple[HyperNode, Sequence[str]]] = []
     stack = sorted((h for h in topology.hypernodes if h.parent is None), key=lambda h: h.name, reverse=True)
     while stack:
         hypernode = stack.pop()
         if not hypernode.children:
             if nodes := _holdable(hypernode):
-                found.append((hypernode, nodes))
+                yield hypernode, nodes
             continue
         stack.extend(by_name[c] for c in sorted(hypernode.children, reverse=True) if c in by_name)
-    return found

@@ -63,6 +63,17 @@ def test_no_range_is_longer_than_slurm_takes() -> None:
     assert text == "n[0-65535,65536-69999]"
 
 
+@given(
+    st.from_regex(r"[a-fg\[, ]{0,3}", fullmatch=True),
+    st.integers(0, 1100),
+    st.integers(1, 30),
+    st.integers(1, 16),
+)
+def test_consecutive_names_are_one_list_in_any_order(prefix: str, start: int, count: int, width: int) -> None:
+    names = [f"{prefix}{number:0{width}}" for number in range(start, start + count)]
+    assert fold(names) == fold(reversed(names))
+
+
 @examples(5)
 @given(st.sets(st.text(max_size=12) | st.from_regex(r'[a-c\[\],"\\ ]{0,4}[0-9]{0,11}', fullmatch=True)))
 @pytest.mark.slow
