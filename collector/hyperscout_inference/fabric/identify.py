@@ -25,6 +25,9 @@ _FACTORY_NAMES = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"
 _MODEL = re.compile(r"MT\d{4,6}")  # PCI device ids of adapters: MT4129, MT27800
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
 _MAX_CHARS = 255
+_NO_PARTS = ("", "", "")
+_DIGITS = "0123456789"
+_GUID_DIGITS = 16
 _SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
 
 
@@ -36,18 +39,44 @@ class Claim(NamedTuple):
     sharp: bool = False
 
 
-def claims(descriptions: Sequence[str], wanted: Sequence[int] | None = None) -> list[Claim]:
-    """Return the claims of the `wanted` descriptions (None = all). A description with an adapter name that
-    occurs twice (cloned images) names no host."""
+class Claims(NamedTuple):
+    """The claims of many descriptions, in columns."""
+
+    hosts: list[str]
+    labels: list[str]
+    sharp: list[bool]
+
+
+def claims(descriptions: Sequence[str]) -> list[Claim]:
+    """Return one claim per description. A description with an adapter name that occurs twice (cloned images)
+    names no host."""
+    return list(map(Claim, *claim_columns(descriptions)))
+
+
+def claim_columns(descriptions: Sequence[str], wanted: Sequence[int] | None = None) -> Claims:
+    """Return the `claims` of the `wanted` descriptions (None = all) in columns.
+
+    Most descriptions are a name with a number and the name of an adapter. A cluster's names differ mostly in
+    their numbers, and names of adapters are few, so both are decided once.
+    """
     mine = descriptions if wanted is None else [descriptions[i] for i in wanted]
-    found = list(map(_claim, mine))
-    counts = Counter(descriptions) if found else Counter[str]()
-    if len(counts) == len(descriptions):
-        return found
-    return [
-        claim._replace(host="") if claim.label and counts[text] > 1 else claim
-        for claim, text in zip(found, mine, strict=True)
-    ]
+    if not mine:
+        return Claims([], [], [])
+    parts = [text.partition(" ") if len(text) <= _MAX_CHARS else _NO_PARTS for text in mine]
+    hosts, _, labels = map(list, zip(*parts, strict=True))
+    stems = [host.rstrip(_DIGITS) for host in hosts]
+    usable = {stem for stem in set(stems).difference(hosts) if _names_a_host(stem, numbered=True)}
+    adapters = {label: adapter for label in set(labels) if (adapter := _adapter(label))}
+    usual = [stem in usable and label in adapters for stem, label in zip(stems, labels, strict=True)]
+    found = Claims(hosts, [adapters.get(label, "") for label in labels], [False] * len(hosts))
+    for i in (i for i, is_usual in enumerate(usual) if not is_usual):
+        found.hosts[i], found.labels[i], found.sharp[i] = _claim(mine[i])
+    if len(set(descriptions)) < len(descriptions):
+        counts = Counter(descriptions)
+        for i, text in enumerate(mine):
+            if found.labels[i] and counts[text] > 1:
+                found.hosts[i] = ""
+    return found
 
 
 def any_sharp(descriptions: Iterable[str]) -> bool:
@@ -65,13 +94,12 @@ def _claim(description: str) -> Claim:
 @lru_cache(maxsize=1 << 17)
 def _short_claim(description: str) -> Claim:
     host, _, label = description.partition(" ")
-    # A cluster's host names differ mostly in their numbers, and labels are few, so both are decided once.
-    stem = host.rstrip("0123456789")
+    stem = host.rstrip(_DIGITS)
     adapter = _adapter(label)
     if adapter is None:
         return Claim("", sharp=_SHARP.search(description) is not None)
     # A number such as MT4129 without an adapter's name is the model of the adapter.
-    named = _names_a_host(stem, stem != host) and (bool(adapter) or _MODEL.fullmatch(host) is None)
+    named = _names_a_host(stem, numbered=stem != host) and (bool(adapter) or _MODEL.fullmatch(host) is None)
     return Claim(host if named else "", adapter)
 
 
@@ -123,11 +151,13 @@ def shown_devices(sweeps: Sequence[Sweep], adapters: npt.NDArray[np.uint64]) -> 
 @kept  # a cable that moves changes a sweep, and no device
 def _devices(guids: npt.NDArray[np.uint64], kind: npt.NDArray[np.uint8]) -> Devices:
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
-    return Devices(guids, kind, [f"{guid:016x}" for guid in guids.tolist()], endpoint)
+    digits = guids.astype(">u8").tobytes().hex()
+    ids = [digits[i : i + _GUID_DIGITS] for i in range(0, len(digits), _GUID_DIGITS)]
+    return Devices(guids, kind, ids, endpoint)
 
 
 @lru_cache(maxsize=1024)
-def _names_a_host(stem: str, numbered: bool) -> bool:
+def _names_a_host(stem: str, *, numbered: bool) -> bool:
     """Return whether a name without its trailing number can be a host name and is not a vendor's name."""
     whole = stem + "0" if numbered else stem
     lower = stem.lower()
@@ -137,9 +167,9 @@ def _names_a_host(stem: str, numbered: bool) -> bool:
 
 def names_a_host(name: str) -> bool:
     """Return whether a system name can be a host name and is not a factory default."""
-    stem = name.partition(".")[0].rstrip("0123456789")
+    stem = name.partition(".")[0].rstrip(_DIGITS)
     usable = _HOST.fullmatch(name) is not None and _MODEL.fullmatch(name) is None
-    return usable and _names_a_host(stem, stem != name)
+    return usable and _names_a_host(stem, numbered=stem != name)
 
 
 def switch_name(description: str) -> str:

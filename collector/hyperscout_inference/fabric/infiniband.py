@@ -23,7 +23,14 @@ from hyperscout_inference.fabric.adapter_owners import adapter_owners, published
 from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import leave_out_foreign_names, reporting_nodes
-from hyperscout_inference.fabric.identify import Devices, any_sharp, claims, shown_devices, switch_name
+from hyperscout_inference.fabric.identify import (
+    Devices,
+    any_sharp,
+    claim_columns,
+    claims,
+    shown_devices,
+    switch_name,
+)
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_inference.fabric.network import Vanished, distinct, with_id
@@ -111,16 +118,16 @@ def _devices(
             labels[i] = label
         else:
             rest.append(k)
-    for k, claim in zip(rest, claims(described, rest), strict=True):
+    for k, claimed, label, is_sharp in zip(rest, *claim_columns(described, rest), strict=True):
         i, guid = shown.endpoint[k], ends[k]
-        labels[i] = of_guid.get(guid, claim.label)
+        labels[i] = of_guid.get(guid, label)
         host = node.get(guid) or node_map.get(guid)
-        known = host or claim.host
-        if known and not claim.sharp and i not in routers:
+        known = host or claimed
+        if known and not is_sharp and i not in routers:
             hosts[i] = names[i] = known
             continue
-        if host is None and i not in routers and not claim.sharp:
-            if not claim.host:
+        if host is None and i not in routers and not is_sharp:
+            if not claimed:
                 host = ids[i]
                 unclaimed[i] = True
                 if guid not in disputed:
@@ -128,11 +135,11 @@ def _devices(
                     shared_name = bool(claims([texts[i]])[0].host)
                     anomalies.append(_unknown(ids[i], texts[i], shared_name, seen_by))
             else:
-                host = claim.host
-        elif claim.sharp:
+                host = claimed
+        elif is_sharp:
             sharp[i] = True
         hosts[i] = host
-        names[i] = host or claim.host or texts[i] or ids[i]
+        names[i] = host or claimed or texts[i] or ids[i]
     none = np.zeros(0, np.int32)
     return Part(
         ids,

@@ -2,7 +2,9 @@
 
 import pytest
 from hyperscout_inference.fabric.foreign import is_foreign
-from hyperscout_inference.fabric.identify import Claim, _short_claim, claims, switch_name
+from hyperscout_inference.fabric.identify import Claim, _claim, _short_claim, claims, switch_name
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,29 @@ def test_names_that_do_not_compute(name: str, foreign: bool) -> None:
 )
 def test_a_switch_s_own_name(description: str, name: str) -> None:
     assert switch_name(description) == name
+
+
+_WORDS = st.sampled_from(
+    [
+        "node-1",
+        "node-2",
+        "gpu",
+        "gpu7",
+        "MT4129",
+        "MT4129x1",
+        "localhost",
+        "localhost1",
+        "ConnectX-6",
+        "-rf1",
+        "n.x",
+    ]
+)
+_TAILS = st.sampled_from(["", " ", " mlx5_0", "  mlx5_0", " HCA-1", " mlx5_0 x", " Aggregation Node"])
+
+
+@given(st.lists(st.builds(str.__add__, _WORDS, _TAILS) | st.text(max_size=20), unique=True))
+def test_many_descriptions_claim_what_each_of_them_claims(texts: list[str]) -> None:
+    assert claims(texts) == [_claim(text) for text in texts]
 
 
 def test_a_long_description_names_no_host_and_is_not_kept() -> None:
