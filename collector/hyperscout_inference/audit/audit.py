@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperscout_inference.audit.likeness import Comparison, Kinds
+from hyperscout_inference.fabric.network import distinct_counts, distinct_places
 from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
 
 # A group has a plan if at least this share of its cables follows it.
@@ -125,7 +126,7 @@ class _Auditor:
         """
         g, c = self.grouping, self.cables
         use = self.inside & ~self.unclaimed[c.child]
-        key, count = np.unique(c.child[use] * self.items + c.item[use], return_counts=True)
+        key, count = distinct_counts(c.child[use] * self.items + c.item[use])
         child, item = key // self.items, key % self.items
         self.cls = np.full(len(g.group), -1, np.int64)
         self.half = np.zeros(len(g.group), np.bool_)
@@ -169,7 +170,7 @@ class _Auditor:
             return
         ports = int(c.child_port.max()) + 1
         place = self.cable_class[use] * ports + c.child_port[use]
-        key, votes = np.unique(place * self.items + c.item[use], return_counts=True)
+        key, votes = distinct_counts(place * self.items + c.item[use])
         place = key // self.items
         order = np.lexsort((key, -votes, place))
         lead = order[np.r_[True, place[order][1:] != place[order][:-1]]]
@@ -206,7 +207,7 @@ class _Auditor:
         if degree.max(initial=0) < 2:
             return  # a slot needs at least two items
         ports = int(c.item_port.max()) + 1
-        key, votes = np.unique(c.child[use] * ports + c.item_port[use], return_counts=True)
+        key, votes = distinct_counts(c.child[use] * ports + c.item_port[use])
         child = key // ports
         order = np.lexsort((key, -votes, child))
         lead = order[np.r_[True, child[order][1:] != child[order][:-1]]]
@@ -290,7 +291,7 @@ class _Auditor:
         of this name are, and these are many (management NICs)."""
         mine = (self.group >= 0) & ~self.unclaimed[self.cables.child]
         outside = ~self.inside & mine
-        _, port = np.unique(self.cables.child_port, return_inverse=True)
+        _, port = distinct_places(self.cables.child_port)
         total, astray = np.bincount(port, weights=mine), np.bincount(port, weights=outside)
         return outside & ((total < _MANY) | (astray * 2 < total))[port]
 

@@ -13,7 +13,7 @@ from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
 from hyperscout_inference.audit.likeness import Kinds
 from hyperscout_inference.audit.ranks import Rank, pick
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct_places
 from hyperscout_inference.grouping.grouping import Longs
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import host_cable_rows
@@ -162,7 +162,7 @@ def _on_switches_above(net: Network, level: Ints, leaves: Layer, hosts: Longs, s
 def _kinds(children: int, cables: Cables, down: Longs) -> Kinds:
     """Return the kinds of hosts by the names of their adapters. A host is of the kind of another that has all
     of its names and more."""
-    codes, bit = np.unique(cables.child_port, return_inverse=True)
+    codes, bit = distinct_places(cables.child_port)
     if len(codes) > _MAX_CODES or not len(codes) or codes[0] < 0:
         return Kinds(np.zeros(children, np.int64), np.zeros(children, np.bool_), down, (0,), are_hosts=True)
     mask = np.zeros(children, np.int64)

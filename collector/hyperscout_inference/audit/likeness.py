@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.network import distinct, distinct_places
 from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs, set_marks
 
 _FEW_CABLES = 4  # half of more cables than these is another model
@@ -100,7 +100,7 @@ class Comparison:
         `_place`: (pairs,) the place of each pair."""
         items = int(self._item.max(initial=0)) + 1
         key = self.cls[self._child] * items + self._item
-        self._planned, self._place = np.unique(key, return_inverse=True)
+        self._planned, self._place = distinct_places(key)
         self._owner = self._planned // items
         self._items = items
         near = alike.near(self._planned, self._place, self._child, self._count)

@@ -15,7 +15,7 @@ from hyperscout_inference.audit.audit import EITHER, INFERRED
 from hyperscout_inference.audit.ranks import Place, Rank
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.inputs import SweepSeen
-from hyperscout_inference.fabric.network import Network, distinct
+from hyperscout_inference.fabric.network import Network, distinct, distinct_counts, distinct_places
 from hyperscout_inference.grouping.grouping import Bools, Longs
 
 # If more than this share of a group is below its usual rate, the group is built that way.
@@ -41,7 +41,7 @@ def slow_links(
     if not groups or not (rate > 0).any():
         return []
     of_hosts = bool((net.host[rank.lower] >= 0).all())
-    lower = net.host[rank.lower] if of_hosts else np.unique(rank.lower, return_inverse=True)[1]
+    lower = net.host[rank.lower] if of_hosts else distinct_places(rank.lower)[1]
     group = group_of[lower]
     known = (rate > 0) & (group >= 0)
     millis = np.round(rate * 1000).astype(np.int64)
@@ -78,7 +78,7 @@ def slow_links(
 
 def _usual(group: Longs, millis: Longs, known: Bools, groups: int) -> Longs:
     """Return (groups,) the rate in Mbit/s that most cables of a group have."""
-    key, cables = np.unique(group[known] * 10**8 + millis[known], return_counts=True)
+    key, cables = distinct_counts(group[known] * 10**8 + millis[known])
     owner = key // 10**8
     order = np.lexsort((-key, -cables, owner))
     lead = order[np.r_[True, owner[order][1:] != owner[order][:-1]]] if len(order) else order

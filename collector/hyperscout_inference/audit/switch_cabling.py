@@ -12,7 +12,7 @@ from hyperscout_inference.audit.audit import EITHER, INFERRED, Audit, Cables, au
 from hyperscout_inference.audit.lateral import lateral_suspicions
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, pick
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.fabric.network import Ints, Network, distinct
+from hyperscout_inference.fabric.network import Ints, Network, distinct, distinct_counts, distinct_places
 from hyperscout_inference.grouping.grouping import Grouping, Longs, group_children
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.tiers import WOVEN, has_long_cables, switch_cable_rows
@@ -38,8 +38,8 @@ def switch_ranks(
     for low in range(1, int(level.max(initial=0))):
         mine = np.flatnonzero((level[lower] == low) & (step == 1))
         ports = lower_port[mine].astype(np.int64), upper_port[mine].astype(np.int64)
-        below, child = np.unique(lower[mine], return_inverse=True)
-        above, item = np.unique(upper[mine], return_inverse=True)
+        below, child = distinct_places(lower[mine])
+        above, item = distinct_places(upper[mine])
         grouping = group_children(len(below), child, item, kin=rail[below], merge_share=WOVEN)
         found_here = audit(len(below), Cables(child, item, *ports), grouping)
         rank = Rank(rows[mine], lower[mine], upper[mine], *ports, grouping, found_here)
@@ -80,7 +80,7 @@ def _majority(label: Longs, device: Longs, value: Longs) -> None:
     if not known.any():
         return
     width = int(value.max()) + 1
-    key, votes = np.unique(device[known] * width + value[known], return_counts=True)
+    key, votes = distinct_counts(device[known] * width + value[known])
     owner = key // width
     total = np.bincount(owner, weights=votes)
     firm = votes * 2 > total[owner]

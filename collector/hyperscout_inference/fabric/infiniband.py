@@ -33,7 +33,7 @@ from hyperscout_inference.fabric.identify import (
 )
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
-from hyperscout_inference.fabric.network import Vanished, distinct, with_id
+from hyperscout_inference.fabric.network import Vanished, distinct, order_of, with_id
 from hyperscout_inference.fabric.part import Guids, Longs, Part, join_port, split_port
 from hyperscout_inference.fabric.returned import add_returned, returned_cables
 
@@ -217,7 +217,7 @@ def _cables(
     one, other = np.concatenate(ka), np.concatenate(kb)
     rates, widths, ranks = np.concatenate(rate), np.concatenate(width), np.concatenate(rank)
     low, high = np.minimum(one, other), np.maximum(one, other)
-    order = np.argsort(low, kind="stable")
+    order = order_of(low)
     same_low = low[order][1:] == low[order][:-1]
     if np.any(same_low & (high[order][1:] != high[order][:-1])):
         order = np.lexsort((high, low))

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,55 @@ RETURNED: Final = "infiniband"  # the only source of a cable that is taken to be
 PORT_TEXTS = 1 << 16
 
 
-_Number = TypeVar("_Number", bound=np.generic)
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
-def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+_DIGIT = 16  # bits; NumPy sorts numbers of 16 bits by counting, which takes linear time
+
+
+def order_of(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
+    """Return what `np.argsort(values, kind="stable")` does, in a third of the time for many numbers >= 0.
+
+    A radix sort: it sorts by the lowest 16 bits first.
+    """
+    if not len(values) or values.min() < 0:
+        return np.argsort(values, kind="stable")
+    order = np.argsort(values.astype(np.uint16), kind="stable")
+    most, shift = int(values.max()), _DIGIT
+    while most >> shift:
+        order = order[np.argsort((values >> shift).astype(np.uint16)[order], kind="stable")]
+        shift += _DIGIT
+    return order
+
+
+def distinct(values: npt.NDArray[_Integer]) -> npt.NDArray[_Integer]:
     """Return the sorted distinct values. `np.unique` would import all of numpy.ma to check for masks."""
-    ordered = np.sort(values)
-    return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
+    ordered = values[order_of(values)]
+    return ordered[_changes(ordered)]
+
+
+def distinct_counts(values: npt.NDArray[_Integer]) -> tuple[npt.NDArray[_Integer], npt.NDArray[np.intp]]:
+    """Return the sorted distinct values, and how often each occurs."""
+    ordered = values[order_of(values)]
+    first = np.flatnonzero(_changes(ordered))
+    return ordered[first], np.diff(first, append=len(ordered))
+
+
+def distinct_places(values: npt.NDArray[_Integer]) -> tuple[npt.NDArray[_Integer], npt.NDArray[np.intp]]:
+    """Return the sorted distinct values, and (values,) the place of each value among them."""
+    order = order_of(values)
+    ordered = values[order]
+    is_new = _changes(ordered)
+    place = np.empty(len(values), np.intp)
+    place[order] = np.cumsum(is_new) - 1
+    return ordered[is_new], place
+
+
+def _changes(ordered: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+    """Return which values differ from the one before them."""
+    changes = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=changes[1:])
+    return changes
 
 
 def unused(name: str, used: Collection[str]) -> str:

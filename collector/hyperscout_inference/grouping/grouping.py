@@ -16,7 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.connected_parts import connected_parts
 
-from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.network import (
+    distinct,
+    distinct_counts,
+    distinct_places,
+    order_of,
+)
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -68,7 +73,7 @@ def group_children(
     if not len(child):
         return Grouping.empty(children)
     items = int(item.max()) + 1
-    key, cables = np.unique(child * items + item, return_counts=True)
+    key, cables = distinct_counts(child * items + item)
     pair_child, pair_item = key // items, key % items
     most = np.zeros(children, np.int64)
     np.maximum.at(most, pair_child, cables)
@@ -145,7 +150,7 @@ def _word_of_one(
 def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list[list[int]]]:
     """Group items with equal sets of children. Returns (items,) the kind of each item, -1 = no children; and
     the items of each kind."""
-    order = np.argsort(pair_item, kind="stable")
+    order = order_of(pair_item)
     child, item = pair_child[order], pair_item[order]
     start = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
     mark = set_marks(child, start)
@@ -197,8 +202,8 @@ def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Lon
     children that have both, if any."""
     size = np.bincount(pair_child)
     if np.sum(size.astype(np.int64) ** 2) > _PAIRS:
-        used, column = np.unique(pair_item, return_inverse=True)
-        _, row = np.unique(pair_child, return_inverse=True)
+        used, column = distinct_places(pair_item)
+        _, row = distinct_places(pair_child)
         dense = np.zeros((row.max() + 1, len(used)), np.float32)
         dense[row, column] = 1
         product = dense.T @ dense
@@ -210,7 +215,7 @@ def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Lon
         begins = start[:-1][size == width]
         block = pair_item[begins[:, None] + np.arange(width)]
         keys.append((block[:, :, None] * items + block[:, None, :]).ravel())
-    key, shared = np.unique(np.concatenate(keys), return_counts=True)
+    key, shared = distinct_counts(np.concatenate(keys))
     return key // items, key % items, shared
 
 
@@ -327,7 +332,7 @@ def _items(
     degree = np.bincount(pair_item, weights=cables, minlength=items)
     owner = group[pair_child]
     placed = owner >= 0
-    key, row_of = np.unique(owner[placed] * items + pair_item[placed], return_inverse=True)
+    key, row_of = distinct_places(owner[placed] * items + pair_item[placed])
     votes = np.bincount(row_of, weights=strong[placed], minlength=len(key))
     own_cables = np.bincount(row_of, weights=cables[placed], minlength=len(key))
     g, i = key // items, key % items
@@ -345,7 +350,7 @@ def _merge(
     groups = int(group.max()) + 1
     # An item belongs to the group with most of its cables.
     owner = group[pair_child]
-    key, inverse = np.unique(owner * items + pair_item, return_inverse=True)
+    key, inverse = distinct_places(owner * items + pair_item)
     weight = np.bincount(inverse, weights=cables).astype(np.int64)
     order = np.lexsort((key // items, -weight, key % items))
     lead = order[np.r_[True, (key[order] % items)[1:] != (key[order] % items)[:-1]]]
@@ -353,7 +358,7 @@ def _merge(
     home[key[lead] % items] = key[lead] // items
     total = np.bincount(owner, weights=cables, minlength=groups)
     crossing = home[pair_item] != owner
-    flow, inverse = np.unique(owner[crossing] * groups + home[pair_item[crossing]], return_inverse=True)
+    flow, inverse = distinct_places(owner[crossing] * groups + home[pair_item[crossing]])
     heavy = np.bincount(inverse, weights=cables[crossing]) >= share * total[flow // groups]
     roots = connected_parts(groups, flow[heavy] // groups, flow[heavy] % groups)
     return np.where(group >= 0, roots[group], -1)
