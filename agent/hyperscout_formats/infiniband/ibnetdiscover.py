@@ -221,7 +221,13 @@ class _Size:
     def check(self, stretch: Stretch, lines: int) -> None:
         """Add a stretch. `lines`: in the text so far. Raises FormatError."""
         ports = np.minimum(stretch.headers.port_count, MAX_PORT)
-        for guid, count in zip(stretch.headers.guid.tolist(), ports.tolist(), strict=True):
+        guids = stretch.headers.guid.tolist()
+        fresh = set(guids)
+        if len(fresh) == len(guids) and fresh.isdisjoint(self._guids):  # the common case
+            self._guids |= fresh
+            self._allowance += int(ports.sum()) + len(guids) * _BLOCK_LINES
+            guids = []
+        for guid, count in zip(guids, ports.tolist(), strict=False):
             if guid not in self._guids:
                 self._guids.add(guid)
                 self._allowance += count + _BLOCK_LINES
@@ -261,9 +267,11 @@ class _Devices(NamedTuple):
 
 
 def _devices(headers: Headers, records: Records) -> _Devices:
-    header_before = np.searchsorted(headers.line, records.line) - 1
+    records_before = np.searchsorted(records.line, headers.line)
+    of_each = np.diff(records_before, prepend=0, append=len(records.line))
+    header_before = np.repeat(np.arange(-1, len(headers.line)), of_each)
     # All mentions, in order of lines. The position of a header follows all records before it.
-    at_header = np.arange(len(headers.line)) + np.searchsorted(records.line, headers.line)
+    at_header = np.arange(len(headers.line)) + records_before
     at_record = np.arange(len(records.line)) + header_before + 1
     mentions = np.empty(len(at_header) + len(at_record), np.uint64)
     mentions[at_header] = headers.guid
