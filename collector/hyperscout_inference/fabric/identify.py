@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
 from hyperscout_topology.kept import kept
 
-from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.network import distinct_places
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*")
@@ -27,7 +27,6 @@ _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
 _MAX_CHARS = 255
 _NO_PARTS = ("", "", "")
 _DIGITS = "0123456789"
-_GUID_DIGITS = 16
 _SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
 
 
@@ -59,7 +58,9 @@ def claim_columns(descriptions: Sequence[str], wanted: Sequence[int] | None = No
     Most descriptions are a name with a number and the name of an adapter. A cluster's names differ mostly in
     their numbers, and names of adapters are few, so both are decided once.
     """
-    mine = descriptions if wanted is None else [descriptions[i] for i in wanted]
+    mine = descriptions
+    if wanted is not None and len(wanted) < len(descriptions):
+        mine = [descriptions[i] for i in wanted]
     if not mine:
         return Claims([], [], [])
     parts = [text.partition(" ") if len(text) <= _MAX_CHARS else _NO_PARTS for text in mine]
@@ -132,10 +133,11 @@ class ShownDevices(NamedTuple):
 
 def shown_devices(sweeps: Sequence[Sweep], adapters: npt.NDArray[np.uint64]) -> ShownDevices:
     """The later sweeps are more trusted. `adapters`: GUIDs of adapters that sweeps need not show."""
-    guids = distinct(np.concatenate([adapters, *(sweep.guid for sweep in sweeps)]))
-    places = [np.searchsorted(guids, sweep.guid) for sweep in sweeps]
+    columns = [adapters, *(sweep.guid for sweep in sweeps)]
+    guids, place_of = distinct_places(np.concatenate(columns))
+    of_adapters, *places = np.split(place_of, np.cumsum([len(column) for column in columns])[:-1])
     kind = np.zeros(len(guids), np.uint8)
-    kind[np.searchsorted(guids, adapters)] = CA
+    kind[of_adapters] = CA
     declared = np.zeros(len(guids), np.bool_)
     texts: list[str] = [""] * len(guids)
     for sweep, place in zip(sweeps, places, strict=True):
@@ -151,9 +153,8 @@ def shown_devices(sweeps: Sequence[Sweep], adapters: npt.NDArray[np.uint64]) -> 
 @kept  # a cable that moves changes a sweep, and no device
 def _devices(guids: npt.NDArray[np.uint64], kind: npt.NDArray[np.uint8]) -> Devices:
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
-    digits = guids.astype(">u8").tobytes().hex()
-    ids = [digits[i : i + _GUID_DIGITS] for i in range(0, len(digits), _GUID_DIGITS)]
-    return Devices(guids, kind, ids, endpoint)
+    digits = guids.astype(">u8").tobytes().hex(" ", guids.itemsize)
+    return Devices(guids, kind, digits.split(), endpoint)
 
 
 @lru_cache(maxsize=1024)

@@ -109,15 +109,16 @@ def _devices(
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     ends = guids[shown.endpoint].tolist()
     described = [texts[i] for i in shown.endpoint]
-    is_plain = not (routers or any_sharp(described))
-    rest = []
-    columns = shown.endpoint, map(node.get, ends), map(of_guid.get, ends)
-    for k, (i, known, label) in enumerate(zip(*columns, strict=True)):
-        if known and label and is_plain:  # the common case: only other descriptions matter
-            hosts[i] = names[i] = known
-            labels[i] = label
-        else:
-            rest.append(k)
+    rest: Sequence[int] = range(len(ends))
+    if node and not (routers or any_sharp(described)):  # the common case: only other descriptions matter
+        rest = []
+        columns = shown.endpoint, map(node.get, ends), map(of_guid.get, ends)
+        for k, (i, known, name) in enumerate(zip(*columns, strict=True)):
+            if known and name:
+                hosts[i] = names[i] = known
+                labels[i] = name
+            else:
+                rest.append(k)
     for k, claimed, label, is_sharp in zip(rest, *claim_columns(described, rest), strict=True):
         i, guid = shown.endpoint[k], ends[k]
         labels[i] = of_guid.get(guid, label)

@@ -251,7 +251,8 @@ def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) ->
 @kept
 def _hosts(of_parts: Sequence[Sequence[str | None]], others: Collection[str]) -> tuple[list[str], list[Ints]]:
     """Return all hosts, sorted, and of each part (devices,) the index of its host; -1 = none."""
-    hosts = sorted({host for part in of_parts for host in part if host is not None}.union(others))
+    found = set[str | None](others).union(*of_parts)
+    hosts = sorted([host for host in found if host is not None])
     at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
     at[None] = -1
     return hosts, [np.fromiter(map(at.__getitem__, part), np.int32, len(part)) for part in of_parts]
