@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.link_changes import contains
 
 from hyperscout_inference.audit.likeness import Comparison, Kinds
-from hyperscout_inference.fabric.network import distinct_counts, distinct_places
+from hyperscout_inference.fabric.network import distinct_counts, distinct_places, order_of
 from hyperscout_inference.grouping.grouping import Bools, Grouping, Longs
 
 # A group has a plan if at least this share of its cables follows it.
@@ -94,8 +95,7 @@ class _Auditor:
         none = np.zeros(children, np.int64)
         self.kinds = kinds or Kinds(none, none > 0, none, (0,))
         plan = [g * self.items + u for g, items in enumerate(grouping.items) for u in items]
-        key = self.group * self.items + cables.item
-        self.inside = np.isin(key, np.array(plan, np.int64)) & (self.group >= 0)
+        self.inside = contains(np.array(plan, np.int64), self.group * self.items + cables.item)
         self.by_child: npt.NDArray[np.intp] | None = None
         self.named: set[tuple[int, ...]] = set()  # ports of missing cables
         self.orders: dict[int, tuple[int, ...]] = {}  # of a class, the usual order of items
@@ -129,8 +129,7 @@ class _Auditor:
         key, count = distinct_counts(c.child[use] * self.items + c.item[use])
         child, item = key // self.items, key % self.items
         self.cls = np.full(len(g.group), -1, np.int64)
-        self.half = np.zeros(len(g.group), np.bool_)
-        self.shared = np.zeros(len(g.group), np.bool_)
+        self.half, self.shared = (np.zeros(len(g.group), np.bool_) for _ in range(2))
         self.class_group: list[int] = []
         self.lacking: list[tuple[int, int]] = []
         self.surplus: list[tuple[int, int]] = []
@@ -277,11 +276,8 @@ class _Auditor:
         for row in np.flatnonzero(moved).tolist():
             child, item = int(c.child[row]), int(c.item[row])
             other = self._holder(item, int(self.slot[child]))
-            if (
-                row not in strays
-                and other not in (-1, child)
-                and int(self.slot[other]) == int(c.item_port[row])
-            ):
+            is_swapped = other not in (-1, child) and int(self.slot[other]) == int(c.item_port[row])
+            if is_swapped and row not in strays:
                 strays[row] = Stray(row, item, int(self.slot[child]), 0.7)
         self.wanted = wanted
         return strays
@@ -381,13 +377,16 @@ class _Auditor:
         largest = np.full(self.grouping.count, -1, np.int64)
         for cls in np.argsort(self.size, kind="stable").tolist():
             largest[self.class_group[cls]] = cls
+        order = order_of(self.group)
+        bounds = np.searchsorted(self.group[order], np.arange(self.grouping.count + 1))
         for g, cls in enumerate(largest.tolist()):
             if cls < 0 or not self.regular[cls]:
                 continue
             if self.size[cls] >= 2 and cls in by_class:
                 dark_ports += [(g, p) for p in _gaps(by_class[cls])]
             if self.slot_strength[cls] >= _PLAN and len(self.grouping.items[g]) >= 2:
-                taken = set(c.item_port[self.inside & (self.group == g)].tolist())
+                rows = order[bounds[g] : bounds[g + 1]]
+                taken = set(c.item_port[rows[self.inside[rows]]].tolist())
                 dark_slots += [(g, p) for p in _gaps(taken)]
         return dark_ports, dark_slots
 
