@@ -11,6 +11,7 @@ A child whose cables are split evenly is reported as a tie.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -86,12 +87,16 @@ def group_children(
         votes |= ~with_voter[pair_item]
     single = np.bincount(child, minlength=children) == 1
     prototypes = _prototypes(pair_child[votes], pair_item[votes], single, items)
-    group, tie, rival = _settle(
+    group, tie, rival, sets = _settle(
         children, items, pair_child, pair_item, cables, strong, prototypes, before, kin
     )
     if merge_share is not None:
-        group = _merge(group, items, pair_child, pair_item, cables, merge_share)
-    return _number(group, tie, rival, items, pair_child, pair_item, cables, strong)
+        merged = _merge(group, items, pair_child, pair_item, cables, merge_share)
+        if not np.array_equal(merged, group):
+            group, sets = merged, None
+    if sets is None:
+        sets = _items(group, int(group.max()) + 1, items, pair_child, pair_item, cables, strong)
+    return _number(group, tie, rival, sets)
 
 
 def _prototypes(pair_child: Longs, pair_item: Longs, single: Bools, items: int) -> list[tuple[int, ...]]:
@@ -229,9 +234,9 @@ def _settle(
     prototypes: list[tuple[int, ...]],
     before: Longs | None,
     kin: Longs | None,
-) -> tuple[Longs, Bools, Longs]:
+) -> tuple[Longs, Bools, Longs, list[tuple[int, ...]] | None]:
     """Assign children to groups and items to groups in turn, until nothing changes or for `_ROUNDS`. Returns
-    group, tie and rival of each child."""
+    group, tie and rival of each child, and the items of each group (None = unknown)."""
     group = np.full(children, -1, np.int64)
     tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
     sets = prototypes
@@ -252,9 +257,9 @@ def _settle(
         if len(same) < len(new):
             group = np.where(group >= 0, twin[group], -1)
         elif new == sets and (np.array_equal(group, old) or not tie.any()):
-            break  # the sets are stable; only ties depend on the previous groups
+            return group, tie, rival, new  # the sets are stable; only ties depend on the previous groups
         sets = new
-    return group, tie, rival
+    return group, tie, rival, None
 
 
 def _join(
@@ -269,18 +274,16 @@ def _join(
 ) -> tuple[Longs, Bools, Longs]:
     """Assign each child to the set with most of its cables. Returns group, tie and rival."""
     size = np.array([len(s) for s in sets], np.int64)
-    flat = np.concatenate([np.array(s, np.int64) for s in sets])
+    flat = np.fromiter(chain.from_iterable(sets), np.int64)
     owner = np.repeat(np.arange(len(sets)), size)
-    order = np.argsort(flat, kind="stable")
-    flat, owner = flat[order], owner[order]
-    begin, end = np.searchsorted(flat, pair_item), np.searchsorted(flat, pair_item, side="right")
-    times = end - begin
+    owner = owner[order_of(flat)]
+    of_item = np.bincount(flat, minlength=int(pair_item.max()) + 1)
+    times, begin = of_item[pair_item], (np.cumsum(of_item) - of_item)[pair_item]
     rows = np.repeat(np.arange(len(pair_item)), times)
     offset = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
     option = owner[begin[rows] + offset]
-    key, row_of, common = np.unique(
-        pair_child[rows] * len(sets) + option, return_inverse=True, return_counts=True
-    )
+    key, row_of = distinct_places(pair_child[rows] * len(sets) + option)
+    common = np.bincount(row_of)
     agree = np.bincount(row_of, weights=cables[rows]).astype(np.int64)
     child, option = key // len(sets), key % len(sets)
     # Equal numbers of cables are decided by kin, then the former group, then the fewest missing items (and so
@@ -364,27 +367,16 @@ def _merge(
     return np.where(group >= 0, roots[group], -1)
 
 
-def _number(
-    group: Longs,
-    tie: Bools,
-    rival: Longs,
-    items: int,
-    pair_child: Longs,
-    pair_item: Longs,
-    cables: Longs,
-    strong: Bools,
-) -> Grouping:
-    """Number groups by their lowest child: the result does not depend on the order of the input."""
+def _number(group: Longs, tie: Bools, rival: Longs, items: Sequence[tuple[int, ...]]) -> Grouping:
+    """Number groups by their lowest child: the result does not depend on the order of the input. `items`: of
+    each group."""
     placed = np.flatnonzero(group >= 0)
     labels, first = np.unique(group[placed], return_index=True)
+    ranked = labels[np.argsort(first, kind="stable")]
     rank = np.full(int(labels.max()) + 1 if len(labels) else 0, -1, np.int64)
-    rank[labels[np.argsort(first, kind="stable")]] = np.arange(len(labels))
+    rank[ranked] = np.arange(len(labels))
     renamed = np.where(group >= 0, rank[group], -1)
     rivals = np.where((rival >= 0) & (rival < len(rank)), rank[np.minimum(rival, len(rank) - 1)], -1)
     # A tie between two groups that were merged is no tie.
     real = tie & (rivals != renamed)
-    return Grouping(
-        renamed,
-        tuple(_items(renamed, len(labels), items, pair_child, pair_item, cables, strong)),
-        real,
-    )
+    return Grouping(renamed, tuple(items[label] for label in ranked.tolist()), real)
