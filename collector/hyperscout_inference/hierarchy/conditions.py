@@ -71,6 +71,11 @@ class ConditionFacts:
 
 
 NO_FACTS = ConditionFacts()
+_HEALTHY = Condition("Degraded", "False", "LinksHealthy", "no link or switch is missing, slow or erroring")
+_CONSISTENT = Condition(
+    "Consistent", "True", "WiringMatches", "sources agree and no cable contradicts its peers"
+)
+_FRESH = Condition("Stale", "False", "EvidenceFresh", "evidence is within its limits")
 NO_EVIDENCE = "no fabric shows it"  # of a node that is not ready
 
 
@@ -199,7 +204,7 @@ def _stale(
             f"{len(whole)} of {len(h.children)} children have no node with fresh evidence: {_some(whole)}"
         )
         return Condition("Stale", "True", "EvidenceStale", _bounded(message))
-    return Condition("Stale", "False", "EvidenceFresh", "evidence is within its limits")
+    return _FRESH
 
 
 def _degraded(
@@ -225,9 +230,7 @@ def _degraded(
                 head = f"{count(len(details), link_class)} {word}"
             parts.append(f"{head}: {_some(sorted(details, key=natural_key), '; ')}")
     if not parts:
-        return Condition(
-            "Degraded", "False", "LinksHealthy", "no link or switch is missing, slow or erroring"
-        )
+        return _HEALTHY
     return Condition("Degraded", "True", reasons[0], _bounded("; ".join(parts)))
 
 
@@ -246,9 +249,7 @@ def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
         message = "inferred from cloud labels of its nodes: no wiring evidence"
         return Condition("Consistent", "True", "Labelled", message)
     if not parts:
-        return Condition(
-            "Consistent", "True", "WiringMatches", "sources agree and no cable contradicts its peers"
-        )
+        return _CONSISTENT
     return Condition("Consistent", "False", reasons[0], _bounded("; ".join(parts)))
 
 

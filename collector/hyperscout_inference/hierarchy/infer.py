@@ -155,7 +155,7 @@ def _expected(
 ) -> frozenset[str]:
     """Return the nodes of the cluster where nothing else names them: all hosts that a source names."""
     published = (h.nodes for h in former if h.tier == 1)
-    named = (net.hosts[h] for h in np.flatnonzero(~net.unclaimed).tolist())
+    named = _chosen(net.hosts, ~net.unclaimed)
     return frozenset().union(*published, *seen, named).difference(net.hosts[h] for h in tree.foreign)
 
 
@@ -163,7 +163,11 @@ def _expected(
 def _unplaced(
     expected: frozenset[str], hosts: Sequence[str], placed: npt.NDArray[np.bool_]
 ) -> frozenset[str]:
-    return expected.difference(hosts[h] for h in np.flatnonzero(placed).tolist())
+    return expected.difference(_chosen(hosts, placed))
+
+
+def _chosen(hosts: Sequence[str], mask: npt.NDArray[np.bool_]) -> Sequence[str]:
+    return hosts if mask.all() else [hosts[h] for h in np.flatnonzero(mask).tolist()]
 
 
 def _no_trees(net: Network, layers: Sequence[Layer], domains: Iterable[int]) -> list[Suspicion]:
@@ -313,7 +317,8 @@ def _adapters(
 ) -> tuple[Adapter, ...]:
     rows = np.flatnonzero(host >= 0).tolist()
     nodes = [hosts[h] for h in host[rows].tolist()]
-    return (*map(Adapter, [ids[i] for i in rows], nodes, [labels[i] for i in rows]), *more)
+    columns = [ids[i] for i in rows], nodes, [labels[i] for i in rows]
+    return (*map(Adapter._make, zip(*columns, strict=True)), *more)
 
 
 def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anomaly]:
