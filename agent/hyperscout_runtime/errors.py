@@ -1,6 +1,5 @@
 """Formats exceptions as text for a status, a condition or an Event, and chooses levels of log lines."""
 
-import difflib
 import logging
 from collections.abc import Iterable
 
@@ -17,12 +16,16 @@ def described(error: BaseException) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` with the most similar known name, "" when none is similar."""
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def similar(name: str, known: Iterable[str]) -> list[str]:
     """Return names of machines that may be meant: those with the same first label, then the most similar."""
+    import difflib
+
     names = sorted(known)
     same = [other for other in names if other.split(".")[0] == name.split(".", maxsplit=1)[0]]
     close = difflib.get_close_matches(name, names, _MOST_SIMILAR, cutoff=0.8)

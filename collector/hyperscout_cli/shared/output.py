@@ -1,7 +1,6 @@
 """Output: data to stdout, diagnostics to stderr, colours only to terminals."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -63,6 +62,8 @@ class Terminal:
 
 def terminal() -> Terminal:
     """The terminal of stdout. COLUMNS overrides the terminal's own width."""
+    import shutil
+
     columns = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
     return Terminal(columns or None, colours())
 
