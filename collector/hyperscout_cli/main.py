@@ -24,6 +24,8 @@ try:
 except ModuleNotFoundError:
     sys.exit("error: the Python package 'click' is missing: run `pip install hyperscout` in this environment")
 
+from hyperscout_cli.offline.memory import permanent_objects
+
 # gRPC's library writes lines of its own to standard error. Errors of calls are reported in any case.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # OpenBLAS starts a thread for each core when NumPy is imported, which is half of NumPy's start-up time. No
@@ -101,7 +103,9 @@ class LazyGroup(click.Group):
             return None
         module = COMMANDS[cmd_name][0]
         try:
-            command = getattr(importlib.import_module(f"hyperscout_cli.{module}"), module.rpartition(".")[2])
+            with permanent_objects():
+                found = importlib.import_module(f"hyperscout_cli.{module}")
+            command = getattr(found, module.rpartition(".")[2])
         except ModuleNotFoundError as error:
             raise missing_package(cmd_name, error) from error
         assert isinstance(command, click.Command)  # noqa: S101 (tells mypy)

@@ -3,7 +3,6 @@
 It imports only NumPy and pure packages, so that it starts fast.
 """
 
-import gc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from hyperscout_cli.offline.memory import keep_freed_memory, permanent_objects
 from hyperscout_cli.offline.stray_files import no_option
 from hyperscout_cli.offline.tree_gaps import Gap, gaps, is_not_a_tree
 from hyperscout_cli.offline.wanted_wiring import drifted
@@ -123,9 +123,8 @@ def infer(
         raise click.UsageError(f"give a file of evidence: at least one of {', '.join(OF_EVIDENCE)}")
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once: save one of them to a file")
-    collected = gc.isenabled()
-    gc.disable()  # the collection of millions of permanent objects takes long
-    try:
+    keep_freed_memory()
+    with permanent_objects():
         options = _options(nodes, compute_ports)
         former = None if previous is None else read_topology(previous)
         topology = _infer(evidence, node_map, options, former)
@@ -134,9 +133,6 @@ def infer(
         lacking = gaps(topology, former, options.cluster_nodes)
         _diagnose(topology, lacking, output)
         emit(written(topology, output, unnamed=unnamed))
-    finally:
-        if collected:
-            gc.enable()
     lacks = strict and (any(gap.strict for gap in lacking) or is_not_a_tree(topology))
     empty = is_empty(topology, output, unnamed=unnamed)
     if empty and topology.hypernodes:

@@ -1,11 +1,13 @@
 """The command as a whole: help of everything, exit codes, completion, what is imported when."""
 
+import gc
 import re
 import sys
 
 import click
 import pytest
 from hyperscout_cli.main import COMMANDS, cli, missing_package, program_name
+from hyperscout_cli.offline.memory import permanent_objects
 from hyperscout_runtime.errors import install_extra
 from support.command_line import CommandLine
 
@@ -117,3 +119,14 @@ def test_a_package_that_is_missing_while_a_command_runs(
         1,
         f"error: 'version' needs the Python package 'yaml': {install_extra()}\n",
     )
+
+
+def test_the_garbage_collector_leaves_permanent_objects_out() -> None:
+    with permanent_objects():
+        assert not gc.isenabled()
+        kept: list[object] = [[] for _ in range(1000)]
+    try:
+        assert gc.isenabled()
+        assert not {id(one) for one in gc.get_objects()} & {id(one) for one in kept}
+    finally:
+        gc.unfreeze()
