@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
@@ -225,9 +225,9 @@ class DiscoveryService(DiscoveryServiceServicer):
             held_ns=newest_held_ns(self._state, stream.node, stream.hello.instance),
         )
         await context.write(StreamFindingsResponse(welcome=welcome))
-        # The sender starts after Welcome: an agent must receive Welcome first, even when a lease is already
-        # queued.
-        sender = asyncio.create_task(_send(stream, context), name=f"ingest-send-{stream.node}")
+        del welcome  # as below
+        # An agent must receive Welcome first, even when a lease is already queued.
+        stream.open(context.write)
         silence = _Silence(settings.heartbeat_timeout_s, stream)
         try:
             while True:
@@ -244,10 +244,11 @@ class DiscoveryService(DiscoveryServiceServicer):
                         self._note(error, stream.node, context)
                         raise
                 await session.take(request)
+                # The next one is seconds away. Thousands of streams would each keep a batch: 10 KiB.
+                del request
         finally:
             silence.close()
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            await stream.close()
 
     def _note(self, error: AccessError, claimed: str, context: Any) -> None:
         """Record a refusal because of the reporter's identity: an operator should know of the attempt."""
@@ -310,13 +311,6 @@ async def _read(context: Any) -> object:
         raise StreamEndedError(
             grpc.StatusCode.INVALID_ARGUMENT, "the bytes are not a StreamFindingsRequest"
         ) from error
-
-
-async def _send(stream: AgentStream, context: Any) -> None:
-    write: Callable[[StreamFindingsResponse], Awaitable[None]] = context.write
-    while True:
-        for message in await stream.outgoing():
-            await write(message)
 
 
 def _check(hello: Hello) -> None:

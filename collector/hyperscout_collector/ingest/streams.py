@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 import grpc
 from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
+from hyperscout_formats.facts.shared_fields import one_copy
 from hyperscout_runtime.signals import Signal
 
 from hyperscout_collector.ingest.refusals import LineLimit
@@ -54,7 +55,10 @@ class StreamEndedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
-    """One agent's connected stream. Times are Unix ns. `task`: the handler that reads it."""
+    """One agent's connected stream. Times are Unix ns. `task`: the handler that reads it.
+
+    There are thousands, and most of them are silent. So a task that sends exists only while messages wait.
+    """
 
     hello: Hello
     task: "asyncio.Task[object]"
@@ -62,15 +66,16 @@ class AgentStream:
     last_heard_ns: int
     offset_ns: int = 0  # the agent's clock minus the collector's, at its last batch
     ended: End | None = None
-    _directives: list[StreamFindingsResponse] = field(default_factory=list)
-    _refusals: list[Refusal] = field(default_factory=list)
-    _acked: int = 0
-    _sent_ack: int = 0
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    node: str = field(init=False)
+    _directives: list[StreamFindingsResponse] = field(default_factory=list, init=False)
+    _refusals: list[Refusal] = field(default_factory=list, init=False)
+    _acked: int = field(default=0, init=False)
+    _sent_ack: int = field(default=0, init=False)
+    _write: Callable[[StreamFindingsResponse], Awaitable[None]] | None = field(default=None, init=False)
+    _sender: "asyncio.Task[None] | None" = field(default=None, init=False)
 
-    @property
-    def node(self) -> str:
-        return self.hello.node
+    def __post_init__(self) -> None:
+        self.node = one_copy(self.hello.node)
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
         """End the stream from outside. Only the first reason is kept."""
@@ -87,18 +92,38 @@ class AgentStream:
             self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the agent has not read {_MAX_DIRECTIVES} messages")
             return
         self._directives.append(directive)
-        self._wake.set()
+        self._send_soon()
 
     def ack(self, sequence: int, refusals: list[Refusal]) -> None:
         """Queue an ack: all batches up to `sequence` are stored."""
         self._acked = max(self._acked, sequence)
         self._refusals += refusals[: max(0, _MAX_REFUSALS - len(self._refusals))]
-        self._wake.set()
+        self._send_soon()
 
-    async def outgoing(self) -> list[StreamFindingsResponse]:
-        """Wait for messages to send, and return them. Acks of several batches are merged into one."""
-        await self._wake.wait()
-        self._wake.clear()
+    def open(self, write: Callable[[StreamFindingsResponse], Awaitable[None]]) -> None:
+        """Begin to send what is queued, with `write`."""
+        self._write = write
+        self._send_soon()
+
+    async def close(self) -> None:
+        """Stop sending."""
+        self._write = None
+        if (sender := self._sender) is not None:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    def _send_soon(self) -> None:
+        if self._sender is None and self._write is not None:
+            self._sender = asyncio.create_task(self._send(self._write), name=f"ingest-send-{self.node}")
+
+    async def _send(self, write: Callable[[StreamFindingsResponse], Awaitable[None]]) -> None:
+        while messages := self.outgoing():
+            for message in messages:
+                await write(message)
+        self._sender = None  # after an error it stays: the connection is gone
+
+    def outgoing(self) -> list[StreamFindingsResponse]:
+        """Return the messages to send, and forget them. Acks of several batches are merged into one."""
         out, self._directives = self._directives, []
         if self._acked > self._sent_ack:
             out.append(StreamFindingsResponse(ack=Ack(sequence=self._acked, refusals=self._refusals)))

@@ -29,7 +29,7 @@ async def test_a_text_of_a_manager_that_cannot_be_read_is_a_problem_until_one_ca
     sweeps.unreadable("fabric/a", "", "it is cut off")
     assert sweeps.problems == ["sweep of fabric/a cannot be read: it is cut off"]
     stream.ack(1, [])
-    assert [message.WhichOneof("message") for message in await stream.outgoing()] == ["ack"], "no lease ends"
+    assert [message.WhichOneof("message") for message in stream.outgoing()] == ["ack"], "no lease ends"
     found = sweep("fabric/a", b"x" * 32, lease_id="")
     found.key.probe = found.sweep.format = "ufm"
     row = row_of(found, sent_ns=T0 + S, received_ns=T0)

@@ -136,7 +136,7 @@ class Collector:
         await self.writer.flush()
         await asyncio.sleep(0)  # the callback of the stored batch
         refused: set[OwnKey] = set()
-        for message in await session.stream.outgoing():
+        for message in session.stream.outgoing():
             refused |= {OwnKey(one.key.probe, one.key.subject) for one in message.ack.refusals}
         return refused
 
