@@ -16,6 +16,7 @@ from hyperscout_collector.decisions.publication.generations import Generations, 
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.causes import Cause
@@ -57,7 +58,7 @@ class Rig:
         self.pipeline = Pipeline(
             Inference(
                 InferenceSettings(),
-                cast(SweepTexts, None),
+                SweepTexts(cast(EvidenceStore, None)),
                 Generations(settings, published, T0),
                 timer=lambda: 0.0,
                 takeover=takeover,

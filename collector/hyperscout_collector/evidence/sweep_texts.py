@@ -3,7 +3,7 @@
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from hyperscout_formats.infiniband.ibnetdiscover import CA, Sweep, parse
@@ -24,7 +24,7 @@ _READERS: Mapping[str, Callable[[bytes, str], Shown]] = {
 class SweepTexts:
     """Parsed sweeps by the digest of their text.
 
-    Thread-safe; keeps at most `limit`, evicts the least recently used.
+    Thread-safe; keeps at most `limit`, evicts the least recently used. `keep_only` forgets others earlier.
     """
 
     def __init__(self, store: EvidenceStore, limit: int = 32) -> None:
@@ -32,6 +32,7 @@ class SweepTexts:
         self._limit = limit
         self._sweeps: OrderedDict[bytes, Shown] = OrderedDict()
         self._port_guids: dict[bytes, frozenset[int]] = {}
+        self._new: set[bytes] = set()  # read since the last call of `keep_only`
         self._lock = threading.Lock()
 
     def read(self, sha256: bytes, text: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
@@ -72,13 +73,29 @@ class SweepTexts:
         found = frozenset(guids[guids != 0].tolist())
         with self._lock:
             self._port_guids[sha256] = found
-            for old in self._port_guids.keys() - self._sweeps.keys():
-                del self._port_guids[old]
+            self._drop_guids()
         return found
+
+    def keep_only(self, named: Collection[bytes]) -> None:
+        """Forget the texts that are not `named`.
+
+        Those read since the last call stay: the findings that name them may not be stored yet. Each sweep of
+        a fabric that changes is another text, and `limit` alone would keep the earlier ones for minutes.
+        """
+        with self._lock:
+            for old in self._sweeps.keys() - named - self._new:
+                del self._sweeps[old]
+            self._new.clear()
+            self._drop_guids()
+
+    def _drop_guids(self) -> None:
+        for old in self._port_guids.keys() - self._sweeps.keys():
+            del self._port_guids[old]
 
     def _keep(self, sha256: bytes, sweep: Shown) -> None:
         with self._lock:
+            self._new.add(sha256)
             self._sweeps[sha256] = sweep
             self._sweeps.move_to_end(sha256)
             while len(self._sweeps) > self._limit:
-                self._sweeps.popitem(last=False)
+                self._new.discard(self._sweeps.popitem(last=False)[0])

@@ -16,6 +16,7 @@ from hyperscout_collector.decisions.publication.generations import (
     GenerationSettings,
 )
 from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_inference.hierarchy.conditions import NO_FACTS, ConditionFacts
@@ -158,7 +159,7 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
     work = Pipeline(
         Inference(
             InferenceSettings(cloud_labels=(CLOUDS["kubernetes"],)),
-            cast(SweepTexts, None),
+            SweepTexts(cast(EvidenceStore, None)),
             generations,
             timer=lambda: 0.0,
         ),

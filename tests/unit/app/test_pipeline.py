@@ -14,6 +14,7 @@ from hyperscout_collector.decisions.publication.generations import Generations, 
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.evidence.snapshot import Resolved, resolve
 from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import EvidenceStore
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from support.findings import T0
@@ -36,7 +37,7 @@ async def test_a_cluster_without_nodes_is_no_reason_never_to_be_ready() -> None:
     work = Pipeline(
         Inference(
             InferenceSettings(),
-            cast(SweepTexts, None),
+            SweepTexts(cast(EvidenceStore, None)),
             Generations(GenerationSettings(), None, 0),
             timer=lambda: 0.0,
         ),

@@ -158,6 +158,25 @@ def test_the_cache_of_texts_is_bounded(tmp_path: Path) -> None:
     store.close()
 
 
+def test_texts_that_no_finding_names_are_forgotten(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "evidence.db")
+    texts = SweepTexts(store)
+    old, named, new = (bytes([i]) for i in range(3))
+    for digest in (old, named):
+        texts.read(digest, WHOLE_TEXT, "x")
+        texts.port_guids(digest, "x")
+    texts.keep_only({named})  # both came since the start, and findings that name them may be on their way
+    texts.read(new, WHOLE_TEXT, "x")
+    kept = texts.get(new, "x"), texts.get(old, "x"), texts.port_guids(named, "x")
+    texts.keep_only({named})
+    assert texts.get(new, "x") is kept[0]
+    assert texts.port_guids(named, "x") is kept[2]
+    for read in (texts.get, texts.port_guids):
+        with pytest.raises(FormatError, match="does not contain its text"):
+            read(old, "x")
+    store.close()
+
+
 def test_readings_by_node_and_only_the_touched_ones_anew(rig: Rig) -> None:
     rig.put(lldp("n1", "eth1"), lldp("n1", "eth0"), adapter("n1"), adapter("n2"), lldp("n2", "eth0"))
     before = rig.view.snapshot(T0)

@@ -153,6 +153,7 @@ class Inference:
         """
         began_s = self._timer()
         resolved = self._resolved(evidence, view)
+        self._texts.keep_only({row.sha256 for row in evidence.sweeps if row.sha256 is not None})
         published, failing = self.published, ""
         takeover = self._takeover_in_progress(resolved, evidence, view, now_ns)
         if takeover is not None and published is not None:
