@@ -121,22 +121,44 @@ def compare(sweeps: Sequence[Sweep], previous: Topology | None) -> tuple[Compari
 
 @lru_cache(maxsize=1)  # sweeps and the record change far less often than what agents report
 def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, ...]:
-    record = record_of(table)
-    return tuple(_compare(sweep, record) for sweep in sweeps)
+    return _kept_comparisons(sweeps, record_of(table))
 
 
-def _compare(sweep: Sweep, record: Record) -> Comparison:
+class _KeptComparisons:
+    """Compares sweeps with a record, and keeps what it found for the next record: a change in one fabric
+    leaves the cables of the others as they are. Older results are dropped. At a start they name each port.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Sweep, tuple[bytes, ...]], Comparison] = {}
+
+    def __call__(self, sweeps: Sequence[Sweep], record: Record) -> tuple[Comparison, ...]:
+        fresh, found = dict[tuple[Sweep, tuple[bytes, ...]], Comparison](), list[Comparison]()
+        for sweep in sweeps:
+            rows, columns = _cables_of(sweep, record)
+            known = self._kept.get((sweep, columns))
+            fresh[sweep, columns] = one = _compare_cables(sweep, *columns) if known is None else known
+            found.append(one._replace(moved=rows[one.moved], missing=rows[one.missing]))
+        self._kept = fresh
+        return tuple(found)
+
+
+_kept_comparisons = _KeptComparisons()
+
+
+def _cables_of(sweep: Sweep, record: Record) -> tuple[Rows, tuple[bytes, ...]]:
+    """Return the rows of the record that may concern a sweep, and their columns.
+
+    Rows of fabrics without a device of the sweep change nothing.
+    """
     shown = contains(np.sort(sweep.guid), record.guids)
-    # Rows of fabrics without a device of the sweep change nothing.
     fabrics = record.fabric[shown[record.a_at] | shown[record.b_at]]
     highest = int(record.fabric.max(initial=0))
     rows = np.flatnonzero(_marked(highest + 1, fabrics)[record.fabric])
     columns = (record.a, record.a_port, record.b, record.b_port, record.fabric)
-    found = _compare_cables(sweep, *(column[rows].tobytes() for column in columns))
-    return found._replace(moved=rows[found.moved], missing=rows[found.missing])
+    return rows, tuple(column[rows].tobytes() for column in columns)
 
 
-@lru_cache(maxsize=16)  # a change in one fabric leaves the cables of the others as they are
 def _compare_cables(
     sweep: Sweep, a_guid: bytes, a_port: bytes, b_guid: bytes, b_port: bytes, fabrics: bytes
 ) -> Comparison:

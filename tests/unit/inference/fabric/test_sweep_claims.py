@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, parse
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_inference.fabric.sweep_record import guid_of, record_of
+from hyperscout_inference.fabric.sweep_record import Comparison, compare, guid_of, record_of
 from hyperscout_inference.hierarchy import infer
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric
@@ -21,6 +21,7 @@ from hyperscout_sim.readings.sysfs import port_facts
 from hyperscout_topology.topology import Link, LinkTable, Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.real import ROOT
 
 PAGE = ROOT / "docs/probes/ibnetdiscover.md"
@@ -387,3 +388,30 @@ def test_the_record_has_the_cables_between_guids(ends: list[tuple[str, str]]) ->
     assert list(zip(record.a.tolist(), record.b.tolist(), strict=True)) == [x for x in guids if all(x)]
     assert record.guids[record.a_at].tolist() == record.a.tolist()
     assert record.guids[record.b_at].tolist() == record.b.tolist()
+
+
+def listed(found: Sequence[Comparison]) -> list[tuple[object, ...]]:
+    return [tuple(x.tolist() if isinstance(x, np.ndarray) else x for x in one) for one in found]
+
+
+SWEPT = [
+    from_host(one).sweep for one in (FABRIC, SWAPPED, ONE_MOVED, with_invented(FABRIC), clos2(1, 2, 1, 1))
+]
+RECORDS = [None, *(infer(FabricInputs(sweeps=(SweepSeen(one),))) for one in SWEPT)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from(SWEPT), max_size=3), st.sampled_from(RECORDS)),
+        min_size=2,
+        max_size=6,
+    )
+)
+@examples(4)
+def test_what_is_kept_changes_no_comparison(steps: list[tuple[list[Sweep], Topology | None]]) -> None:
+    warm = [listed(compare(sweeps, record)) for sweeps, record in steps]
+    cold = []
+    for sweeps, record in steps:
+        compare((), None)  # drops what is kept
+        cold.append(listed(compare(sweeps, record)))
+    assert warm == cold
