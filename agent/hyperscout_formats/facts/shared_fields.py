@@ -4,22 +4,37 @@ Each message has texts of its own. Most are the same in many messages, as "ACTIV
 facts get one copy of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", int, float)
 
 _MAX_COPIES = 16_384  # that are remembered: many texts are of one host
 _MAX_CHARS = 255  # of a remembered text: longer than all texts of LLDP (IEEE 802.1AB-2016, 8.5)
+_MAX_OTHERS = 4096  # lists of texts, and numbers, that are remembered: ports differ in few of them
 _copy = lru_cache(_MAX_COPIES)(str)
+_copy_of_texts: Callable[[tuple[str, ...]], tuple[str, ...]] = lru_cache(_MAX_OTHERS)(lambda texts: texts)
 
 
 def one_copy(text: str) -> str:
     """Return an equal text that was passed before, so that memory contains it once."""
     return _copy(text) if len(text) <= _MAX_CHARS else text
+
+
+def one_copy_of_all(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts as a tuple, which memory contains once."""
+    found = tuple(map(one_copy, texts))
+    return _copy_of_texts(found) if sum(map(len, found)) <= _MAX_CHARS else found
+
+
+@lru_cache(_MAX_OTHERS, typed=True)
+def one_number(number: _Number) -> _Number:
+    """Return an equal number of the same type that was passed before, so that memory contains it once."""
+    return number
 
 
 class SharedFields:

@@ -19,7 +19,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
-from hyperscout_formats.facts.shared_fields import SharedFields, one_copy, reader
+from hyperscout_formats.facts.shared_fields import SharedFields, one_copy_of_all, one_number, reader
 
 _NOTHING_COUNTED = PortCounters()
 _LLDP = SharedFields(LldpPort, "neighbours", "counters")
@@ -113,10 +113,6 @@ def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
     )
 
 
-def _texts(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(one_copy, values))
-
-
 _read_counted = reader(PortCounters)
 
 
@@ -124,14 +120,14 @@ def _read_counters(message: finding_pb2.PortCounters) -> PortCounters:
     return _read_counted(message) if message.ByteSize() else _NOTHING_COUNTED
 
 
-_read_neighbour = reader(LldpNeighbour, management_addresses=_texts, capabilities=_texts)
+_read_neighbour = reader(LldpNeighbour, management_addresses=one_copy_of_all, capabilities=one_copy_of_all)
 
 
 def _read_neighbours(messages: Iterable[finding_pb2.LldpNeighbour]) -> tuple[LldpNeighbour, ...]:
     return tuple(map(_read_neighbour, messages))
 
 
-_read_lldp = reader(LldpPort, neighbours=_read_neighbours, counters=_read_counters)
+_read_lldp = reader(LldpPort, neighbours=_read_neighbours, counters=_read_counters, speed_mbps=one_number)
 _read_device = reader(NodeDevice, numa_nodes=tuple)
-_read_infiniband = reader(InfinibandPort, counters=_read_counters)
+_read_infiniband = reader(InfinibandPort, counters=_read_counters, rate_gbps=one_number)
 _read_switch_port = reader(SwitchPort, neighbours=_read_neighbours, counters=_read_counters)

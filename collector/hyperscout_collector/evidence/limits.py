@@ -11,6 +11,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_formats.facts.shared_fields import one_number
 from hyperscout_formats.text.reporters import is_fabric
 
 from hyperscout_collector.evidence.rows import BadFinding
@@ -61,7 +62,8 @@ def decoded_bytes(finding: Finding) -> int:
         raise BadFinding(
             f"its lists have {elements} elements or more; a finding of its size has at most {most}"
         )
-    return base + _ELEMENT_BYTES * elements
+    found: int = one_number(base + _ELEMENT_BYTES * elements)
+    return found
 
 
 def _elements(message: Message, most: int) -> int:

@@ -32,7 +32,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
-from hyperscout_formats.facts.shared_fields import SharedFields, one_copy
+from hyperscout_formats.facts.shared_fields import SharedFields, one_copy, one_number
 from hyperscout_formats.facts.wire import (
     device_resource_from_proto,
     infiniband_from_proto,
@@ -177,7 +177,7 @@ def row_of(
         key,
         _rank(finding),
         min(observed_ns, sent_ns),
-        sent_ns - received_ns,
+        one_number(sent_ns - received_ns),  # of all findings of a batch
         received_ns,
         int(finding.outcome),
         finding.reason,

@@ -11,6 +11,7 @@ from hyperscout_formats.facts.facts import (
     LldpNeighbour,
     LldpPort,
 )
+from hyperscout_formats.facts.shared_fields import one_number
 from hyperscout_formats.facts.wire import lldp_from_proto, lldp_to_proto
 from hyperscout_formats.facts.wire_measured import (
     gpu_from_proto,
@@ -41,7 +42,7 @@ def test_short_texts_are_kept_once(description: str, is_shared: bool) -> None:
     """A bounded number of texts of bounded length is remembered: agents may send any."""
     neighbour = LldpNeighbour("mac", "02:00:00:00:00:aa", "ifname", "swp1", 120, description, "leaf-1")
     neighbour = replace(neighbour, management_addresses=("10.0.0.1",), capabilities=("Bridge", "Router"))
-    port = LldpPort("eth0", (neighbour,), "02:00:00:00:00:01")
+    port = LldpPort("eth0", (neighbour,), "02:00:00:00:00:01", speed_mbps=200_000)
     one, other = read(lldp_to_proto(port)), read(lldp_to_proto(port))
     assert one == other == port
     assert one.interface is other.interface
@@ -49,11 +50,23 @@ def test_short_texts_are_kept_once(description: str, is_shared: bool) -> None:
     (a,), (b,) = one.neighbours, other.neighbours
     for name in ("chassis_id", "port_id", "system_name"):
         assert getattr(a, name) is getattr(b, name)
-    for x, y in zip(
-        a.management_addresses + a.capabilities, b.management_addresses + b.capabilities, strict=True
-    ):
-        assert x is y
+    assert a.management_addresses is b.management_addresses
+    assert a.capabilities is b.capabilities
+    assert one.speed_mbps is other.speed_mbps
     assert (a.port_description is b.port_description) is is_shared
+
+
+def test_long_lists_of_texts_are_not_remembered() -> None:
+    neighbour = LldpNeighbour("mac", "02:00:00:00:00:aa", "ifname", "swp1", 120)
+    addresses = tuple(f"10.0.0.{i}" for i in range(200))
+    port = LldpPort("eth0", (replace(neighbour, management_addresses=addresses),))
+    one, other = read(lldp_to_proto(port)), read(lldp_to_proto(port))
+    assert one == other == port
+    assert one.neighbours[0].management_addresses is not other.neighbours[0].management_addresses
+
+
+def test_equal_numbers_of_two_types_stay_of_their_types() -> None:
+    assert [type(one_number(x)) for x in (400_000, 400_000.0, 400_000)] == [int, float, int]
 
 
 BURST = LatencyResult("n2", "eth0", "udp", 7, 16, 16, 5.0, 5.5, 0.1, history=(LatencySample(3, 5.1, 0.2),))
