@@ -167,6 +167,8 @@ class Generations:
         """
         now_ns = self._advance(now_ns)
         topology = calmed(topology, self._published)
+        if self._published is not None:
+            topology = sharing(topology, self._published)
         last, self._offered = self._offered, topology
         self._membership.handle(self._compared(topology, last, now_ns), now_ns)
         if (held := self._membership.held) is not None:
