@@ -38,7 +38,8 @@ class Seeds:
     def __init__(self, streams: Streams, state: EvidenceState) -> None:
         self._streams = streams
         self._state = state
-        self._of: dict[str, frozenset[str]] = {}  # addresses by reporter
+        # Addresses by reporter. A tuple is much smaller than a set.
+        self._of: dict[str, tuple[str, ...]] = {}
         self._reporters: Counter[str] = Counter()  # how many of them heard an address
         self._all: tuple[str, ...] | None = ()  # None = `_reporters` changed since
         self._sent: tuple[str, ...] = ()  # addresses sent last
@@ -62,9 +63,9 @@ class Seeds:
         """Read the addresses that these reporters heard again."""
         for reporter in reporters:
             found = frozenset(_addresses_in(self._state.rows_of_node(reporter)))
-            before = self._of.pop(reporter, frozenset())
+            before = frozenset(self._of.pop(reporter, ()))
             if found:
-                self._of[reporter] = found
+                self._of[reporter] = tuple(found)
             if found == before:
                 continue
             self._reporters.update(found - before)
