@@ -53,6 +53,8 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     # message's processor time. Each stream may send 64 KiB ahead.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
+    # With TLS, each connection has a buffer of this size, the smallest that gRPC allows, in place of 16 KiB.
+    ("grpc.tsi.max_frame_size", 1024),
 )
 MAX_OTHER_CONNECTIONS = 2000  # of readers and placers, at each port
 
