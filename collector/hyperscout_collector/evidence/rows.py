@@ -158,13 +158,13 @@ class BadFinding(ValueError):  # noqa: N818 - names what is refused
 
 
 def row_of(
-    finding: Finding, *, sent_ns: int, received_ns: int, known: Iterable[Row] = (), memory_bytes: int = 0
+    finding: Finding, *, sent_ns: int, received_ns: int, known: Sequence[Row] = (), memory_bytes: int = 0
 ) -> Row:
     """Converts one finding. Raises BadFinding.
 
     `sent_ns`: sending time by the agent's clock. `known`: the stored rows of its key.
     """
-    key = _checked_key(finding)
+    key = next((row.key for row in known), _checked_key(finding))  # one object for all rows of a key
     if not finding.HasField("observed_at"):
         raise BadFinding("observed_at is missing")
     try:

@@ -22,6 +22,7 @@ from hyperscout.v1.discovery_pb2 import (
 )
 from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.facts.clean_message import clean
+from hyperscout_formats.facts.shared_fields import one_copy
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_fabric
@@ -188,8 +189,9 @@ class Session:
         if batch.full_state_ends:
             if self._seen is None:
                 raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "a second end of the full state")
-            hello = self.stream.hello
-            full_state = FullState(AgentRow(hello.node, hello.instance, hello.version), frozenset(self._seen))
+            node, hello = self.stream.node, self.stream.hello
+            agent = AgentRow(node, hello.instance, one_copy(hello.version))
+            full_state = FullState(agent, frozenset(self._seen))
             self._seen = None
         texts = texts_of(found.rows)
         if len(texts) > _MAX_TEXTS:

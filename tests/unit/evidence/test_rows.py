@@ -32,6 +32,16 @@ def row(
     return row_of(finding, sent_ns=sent_at + clock, received_ns=received)
 
 
+def test_rows_share_what_is_the_same_in_them() -> None:
+    """A large cluster has hundreds of thousands of rows."""
+    first = row(T0, clock=HOUR)
+    other, same = lldp("n1", "eth1", T0 + HOUR), lldp("n1", "eth0", T0 + S + HOUR)
+    beside = row_of(other, sent_ns=T0 + HOUR, received_ns=T0)
+    later = row_of(same, sent_ns=T0 + S + HOUR, received_ns=T0 + S, known=(first,))
+    assert later.key is first.key
+    assert beside.offset_ns is first.offset_ns is later.offset_ns
+
+
 @pytest.mark.parametrize("clock", [0, HOUR, -HOUR, 5 * S])
 @pytest.mark.parametrize(
     ("new", "old", "expected"),
