@@ -9,7 +9,6 @@ releases the Lease only after all components have stopped.
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -35,6 +34,7 @@ from hyperscout_runtime.task_watch import TaskWatch
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.replica.follower import Follower
+from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.configured import connected, own_namespace
 from hyperscout_collector.app.settings.settings import CollectorSettings
@@ -53,11 +53,6 @@ EXIT_S = 28.0  # more than the stop of all components takes, less than the grace
 # objects without cycles, and every thread waits while the cyclic garbage collector traverses them.
 _GC_THRESHOLDS = 50_000, 20, 20
 
-# glibc gives threads heaps of their own, up to eight for each processor, and no thread uses what a burst left
-# free in the heap of another: about 4 KiB for each agent. The number of `M_ARENA_MAX` is from malloc.h.
-_M_ARENA_MAX = -8
-_MAX_HEAPS = 2
-
 
 async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error.
@@ -71,7 +66,7 @@ async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> in
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     gc.set_threshold(*_GC_THRESHOLDS)
-    _limit_heaps()
+    limit_heaps()
     stop = asyncio.Event()
 
     def bound_exit() -> None:
@@ -85,7 +80,7 @@ async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> in
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
     try:
-        async with _own_certificate(settings):
+        async with _own_certificate(settings), _running(trim_heaps(), "heaps"):
             if settings.leader_election:
                 await Replica(settings).run(stop)
             else:
@@ -120,13 +115,6 @@ async def _own_certificate(settings: CollectorSettings) -> AsyncIterator[None]:
         raise StartError(f"{error}: check tls_issuer_cert, tls_issuer_key and tls_cert") from error
     async with _running(issuer.run(), "certificate-renewal"):
         yield
-
-
-def _limit_heaps() -> None:
-    """Limit the heaps of later threads, see mallopt(3). Other C libraries than glibc have no such limit."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, _MAX_HEAPS)
 
 
 def _exit_after(delay_s: float) -> None:
