@@ -274,6 +274,8 @@ class DiscoveryService(DiscoveryServiceServicer):
 class _Silence:
     """Ends a stream that is silent for `limit_s`. It has one timer in this time, and not one a message."""
 
+    __slots__ = ("_limit_s", "_loop", "_since_s", "_stream", "_timer")
+
     def __init__(self, limit_s: float, stream: AgentStream) -> None:
         self._limit_s = limit_s
         self._stream = stream
