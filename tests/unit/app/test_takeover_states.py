@@ -4,8 +4,10 @@ The old leader and the new one receive the same reports of the agents that are a
 what the old one published, and without its evidence.
 """
 
+import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -44,7 +46,8 @@ class Leader:
         if published is not None:
             self.takeover = Takeover(published, 30.0, now_ns, agents=agents, stale_after_s=STALE_S)
         generations = Generations(GenerationSettings(), published, now_ns)
-        self.texts = SweepTexts(cast(EvidenceStore, None))  # it keeps those that it has read
+        self.stored: dict[bytes, bytes] = {}  # compressed sweeps, by their digest
+        self.texts = SweepTexts(cast(EvidenceStore, SimpleNamespace(bulk=self.stored.get)))
         self.inference = Inference(
             InferenceSettings(),
             self.texts,
@@ -52,15 +55,12 @@ class Leader:
             timer=lambda: 0.0,
             takeover=self.takeover,
         )
-        self.read: set[bytes] = set()  # sweeps, by their digest
         self.decision = Decision()
 
     def take(self, findings: list[Finding], now_ns: int, sweeps: Sequence[tuple[Bulk, bytes]] = ()) -> None:
         plan = EvidencePlan(self.state, now_ns)
         for bulk, text in sweeps:
-            if bulk.sha256 not in self.read:
-                self.texts.read(bulk.sha256, text, "a sweep")
-                self.read.add(bulk.sha256)
+            self.stored.setdefault(bulk.sha256, zlib.compress(text))
             plan.put_bulk(bulk)
         for finding in findings:
             plan.upsert(row_of(finding, sent_ns=now_ns, received_ns=now_ns), b"")
