@@ -14,7 +14,7 @@ from hyperscout_formats.text.counts import count
 
 from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.health import HEALTHY
-from hyperscout_topology.kept import nodes_of_adapters
+from hyperscout_topology.memo import nodes_of_adapters
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,

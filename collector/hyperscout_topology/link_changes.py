@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Link, LinkTable
 
 # How the note of a link begins that others contradict, so that it places nothing.
@@ -19,7 +19,7 @@ DENIED = "does not count: "
 # The note of a link that no reporter could show now, and that stays as it was published.
 UNREPORTED = "not confirmed now: neither end has reported; `hyperscout status` lists the agents"
 
-_PLACES = 64
+_PLACES = 64  # with more differences, sorting is as fast as comparing the rest for each
 _NEAR = 32  # how many rows may be left out, inserted or replaced in one place
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
@@ -99,7 +99,7 @@ def _next_match(one: npt.NDArray[_Number], other: npt.NDArray[_Number]) -> tuple
 
 
 def _are_in(values: npt.NDArray[_Number], few: npt.NDArray[_Number]) -> npt.NDArray[np.bool_]:
-    """Which of these few are among the values."""
+    """(few,) which of these few are among the values."""
     ordered = np.sort(few)
     return contains(np.sort(values[contains(ordered, values)]), few)
 
@@ -230,7 +230,7 @@ def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
     return _joined(devices[table.a], ports[table.a_port]), _joined(devices[table.b], ports[table.b_port])
 
 
-@kept
+@memoized  # the devices stay where only links change
 def _of_devices(devices: Sequence[str]) -> _Hashes:
     return _of(devices)
 

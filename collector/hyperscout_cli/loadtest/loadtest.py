@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 from hyperscout_formats.text.counts import count
-from hyperscout_sim.fabric.shapes import cluster
 
 from hyperscout_cli.demo.demo import INTERRUPTED
 from hyperscout_cli.demo.demo_collector import DemoError
@@ -159,16 +158,14 @@ def _local_ports() -> int:
 
 
 def existing(endpoint: Endpoint, agents: int) -> Target:
-    """The collector at an address. Raises CliError if it has agents besides those of a load test."""
+    """The collector at an address. Raises CliError if it has agents, also those of an earlier load test."""
     from hyperscout_cli.remote.client import Collector
 
     with Collector(endpoint) as connection:
         status = connection.status()
-        known = set(cluster(agents).hosts)
-        others = [x.node for x in status.agents if x.connected or x.node not in known]
-        if others:
+        if known := [agent.node for agent in status.agents]:
             raise CliError(
-                f"the collector at {connection.address} has {count(len(others), 'other agent')}, such as "
-                f"{others[0]}: use a collector for tests, with an empty data_dir"
+                f"the collector at {connection.address} has {count(len(known), 'agent')}, such as "
+                f"{known[0]}: use a collector for tests, with an empty data_dir"
             )
         return Target(connection.address, endpoint.credentials)

@@ -17,6 +17,7 @@ from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
 
 OPTIONS = (("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_http_proxy", 0))
 _AGAIN_S = 0.2
+_AWAY_S = 60.0  # until the test is given up; a collector with the findings of 10,000 agents starts in 20 s
 
 Port = tuple[str, str]  # node and interface
 
@@ -25,12 +26,14 @@ async def watch(target: str, credentials: Credentials, links: Mapping[Port, int]
     """Report what the collector publishes, until cancelled. `links`: of `links_by_port`."""
     nodes: dict[str, int] = {}  # by HyperNode of tier 1
     down: frozenset[int] = frozenset()
+    lost_s: float | None = None  # when the connection failed
     while True:  # the collector may restart
         try:
             async with credentials.connect(target, OPTIONS) as channel:
                 events = TopologyServiceStub(channel).WatchTopology(pb.WatchTopologyRequest(omit_links=True))
                 async for event in events:
                     at_ns = time.monotonic_ns()
+                    lost_s = None
                     if event.WhichOneof("event") == "snapshot":
                         nodes.clear()
                         part: pb.Topology | pb.TopologyDelta = event.snapshot
@@ -44,6 +47,12 @@ async def watch(target: str, credentials: Credentials, links: Mapping[Port, int]
                     progress.published(at_ns, sum(nodes.values()), changes)
                     down = now
         except grpc.aio.AioRpcError as error:
+            now_s = time.monotonic()
+            lost_s = now_s if lost_s is None else lost_s
+            if now_s - lost_s > _AWAY_S:
+                progress.fail(
+                    f"the collector at {target} has not answered for {_AWAY_S:g} s: it may have ended"
+                )
             if error.code() not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
                 progress.fail(f"the watcher cannot read the topology: {error.details() or error.code()}")
         except Exception as error:

@@ -127,13 +127,13 @@ def infer(
     with permanent_objects():
         options = _options(nodes, compute_ports)
         former = None if previous is None else read_topology(previous)
-        topology = _infer(evidence, node_map, options, former)
+        topology, is_incomplete = _infer(evidence, node_map, options, former)
         if blueprint is not None:
             topology = drifted(topology, blueprint)
         lacking = gaps(topology, former, options.cluster_nodes)
         _diagnose(topology, lacking, output)
         emit(written(topology, output, unnamed=unnamed))
-    lacks = strict and (any(gap.strict for gap in lacking) or is_not_a_tree(topology))
+    lacks = strict and (is_incomplete or any(gap.strict for gap in lacking) or is_not_a_tree(topology))
     empty = is_empty(topology, output, unnamed=unnamed)
     if empty and topology.hypernodes:
         note("warning: the output is empty: no host has a name that Slurm accepts: give --node-map")
@@ -172,7 +172,8 @@ def _options(nodes: str | None, compute_ports: str | None) -> "InferOptions":
 
 def _infer(
     files: _Files, node_map: str | None, options: "InferOptions", previous: "Topology | None"
-) -> "Topology":
+) -> "tuple[Topology, bool]":
+    """Return the topology, and whether a sweep lacks devices that it names."""
     from hyperscout_formats.text.errors import FormatError
     from hyperscout_inference.fabric.inputs import FabricInputs
     from hyperscout_inference.hierarchy import infer as infer_hierarchy
@@ -201,7 +202,9 @@ def _infer(
         raise BadInputError(str(error)) from error
     warn(problems, "problem", " in the files")
     found = infer_hierarchy(inputs, options, previous=previous)
-    return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
+    if inputs.gpus:
+        found = replace(found, devices=_devices(inputs.gpus, options.cluster_nodes))
+    return found, not all(seen.sweep.declared.all() for seen in inputs.sweeps)
 
 
 def _devices(gpus: "Mapping[str, Sequence[Gpu]]", nodes: frozenset[str] | None) -> dict[str, dict[str, int]]:

@@ -67,6 +67,7 @@ class Submission:
 
     @property
     def changes_content(self) -> bool:
+        """Whether it does more than renew findings or end a full state."""
         return bool(self.rows or self.bulks or self.removed or self.forgotten or self.forgotten_agents)
 
 

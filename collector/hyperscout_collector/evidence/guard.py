@@ -66,12 +66,15 @@ class EvidenceGuard:
                 load((reporter,))
 
     def guarded(self, component: str, follow: Follow) -> Follow:
-        """Return a subscriber for commits that calls `follow` and never raises."""
+        """Return a subscriber for commits that calls `follow` and never raises.
+
+        A renewal of a reporter with a problem is passed as a new finding: the component may lack its content.
+        """
 
         def guarded(changes: Sequence[KeyChange]) -> None:
             if errors := self._errors.get(component):
                 lacking = {reporter for reporter, _ in errors}
-                changes = [_anew(change) if change.key.node in lacking else change for change in changes]
+                changes = [_as_new(change) if change.key.node in lacking else change for change in changes]
             try:
                 follow(changes)
             except Exception as error:
@@ -128,6 +131,6 @@ class EvidenceGuard:
             _log.error("%s %s", component, what, exc_info=error)
 
 
-def _anew(change: KeyChange) -> KeyChange:
+def _as_new(change: KeyChange) -> KeyChange:
     """Returns a renewal as a new finding: the component may lack what is renewed."""
     return KeyChange(change.key, (), change.after) if change.is_renewal else change

@@ -25,7 +25,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
 from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP_PROBE
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_topology.kept import KeptByNode, kept
+from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.measurements import Measured, PairTables
@@ -313,10 +313,10 @@ def _has_guids(node: str, ports: Sequence[InfinibandPort]) -> bool:
     return any(map(_GUID_OF, ports))
 
 
-_with_guids = KeptByNode(_has_guids)
+_with_guids = MemoByNode(_has_guids)
 
 
-@kept
+@memoized
 def _current(has_guids: Mapping[str, bool], stale: frozenset[str]) -> frozenset[str]:
     return frozenset(node for node, has in has_guids.items() if has and node not in stale)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
@@ -59,7 +59,7 @@ def _ports_down(net: Network) -> Longs:
     return found
 
 
-@kept
+@memoized
 def _host_rank(net: Network, leaves: Layer, down: Longs) -> HostRank:
     rows = host_cable_rows(net)
     flip = net.is_switch[net.a[rows]]

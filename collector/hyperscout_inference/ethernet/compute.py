@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import Gpu
-from hyperscout_topology.kept import KeptByNode
+from hyperscout_topology.memo import MemoByNode
 
 from hyperscout_inference.ethernet.host_cables import HostCables
 from hyperscout_inference.ethernet.neighbours import HOST, NAMED, OTHER
@@ -45,7 +45,7 @@ def _nics_of(node: str, gpus: Sequence[Gpu]) -> set[str]:
     return {nic for gpu in gpus for nic in gpu.nearest_nics}
 
 
-_nearest_nics = KeptByNode(_nics_of)
+_nearest_nics = MemoByNode(_nics_of)
 
 
 def near_gpus(

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
-from hyperscout_topology.kept import KeptByNode, kept
+from hyperscout_topology.memo import MemoByNode, memoized
 
 from hyperscout_inference.ethernet.dpus import Dpus, may_be_dpus
 from hyperscout_inference.ethernet.host_cables import HostCable, HostCables, KeptCables
@@ -57,12 +57,12 @@ def _plain_of(node: str, mine: NodeReport) -> tuple[HostCable, ...] | None:
     return None if mine.dpus else mine.cables
 
 
-@kept
+@memoized
 def _in_order(nodes: tuple[str, ...]) -> list[str]:
     return sorted(nodes)
 
 
-reports_of, _plain_cables = KeptByNode(_report_of), KeptByNode(_plain_of)
+reports_of, _plain_cables = MemoByNode(_report_of), MemoByNode(_plain_of)
 _kept_cables = KeptCables()
 
 

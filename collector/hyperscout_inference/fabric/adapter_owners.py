@@ -18,7 +18,7 @@ import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
 from hyperscout_formats.text.counts import count, first_few
-from hyperscout_topology.kept import KeptByNode, kept
+from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Adapter, Anomaly, Endpoint, Topology
 
 from hyperscout_inference.fabric.identify import claims
@@ -67,7 +67,7 @@ def _guids_of(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, st
     return tuple(found.items())
 
 
-_reported = KeptByNode(_guids_of)
+_reported = MemoByNode(_guids_of)
 
 
 def reporters(infiniband: Mapping[str, Iterable[InfinibandPort]]) -> Mapping[int, Sequence[str]]:
@@ -75,7 +75,7 @@ def reporters(infiniband: Mapping[str, Iterable[InfinibandPort]]) -> Mapping[int
     return _reporters(_reported(infiniband))
 
 
-@kept
+@memoized
 def _reporters(reported: Mapping[str, tuple[tuple[int, str], ...]]) -> Mapping[int, Sequence[str]]:
     found: dict[int, list[str]] = {}
     for node, guids in reported.items():
@@ -84,7 +84,7 @@ def _reporters(reported: Mapping[str, tuple[tuple[int, str], ...]]) -> Mapping[i
     return found
 
 
-@kept
+@memoized
 def _claimed(
     reported: Mapping[str, tuple[tuple[int, str], ...]], silent: Collection[str]
 ) -> tuple[dict[int, str], dict[int, str], dict[int, set[str]]]:
@@ -110,7 +110,7 @@ def _claimed(
     return node_of, label, rivals
 
 
-@kept
+@memoized
 def adapters_by_id(adapters: Iterable[Adapter]) -> Mapping[str, Adapter]:
     return {adapter.id: adapter for adapter in adapters}
 
@@ -120,14 +120,14 @@ def published_nodes(previous: Topology | None) -> dict[int, str]:
     return _published(previous.adapters if previous is not None else ())
 
 
-@kept
+@memoized
 def still_reported(published: Mapping[int, str], node_of: Mapping[int, str]) -> Guids:
     """Return the published adapters that the agent of their node reports. `node_of`: the node of each GUID
     that an agent reports."""
     return np.array([guid for guid, node in published.items() if node_of.get(guid) == node], np.uint64)
 
 
-@kept
+@memoized
 def _published(adapters: Iterable[Adapter]) -> dict[int, str]:
     found = {}
     for adapter in adapters:
@@ -139,7 +139,7 @@ def _published(adapters: Iterable[Adapter]) -> dict[int, str]:
     return found
 
 
-@kept
+@memoized
 def _moved(published: Mapping[int, str], node_of: Mapping[int, str]) -> set[int]:
     """Return the GUIDs that were published under another node than that which reports them."""
     now = list(map(node_of.get, published, published.values()))

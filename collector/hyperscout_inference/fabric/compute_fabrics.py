@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.kept import kept
 from hyperscout_topology.link_changes import contains
+from hyperscout_topology.memo import memoized
 
 from hyperscout_inference.fabric.network import Ints, distinct
 from hyperscout_inference.fabric.part import Longs, Part
@@ -37,7 +37,7 @@ def other_fabrics(part: Part) -> list[int]:
     return _others(len(part.fabrics), part.hosts, part.a, part.b, part.rate_gbps, part.fabric)
 
 
-@kept
+@memoized
 def _others(
     count: int, hosts: Sequence[str | None], a: Ints, b: Ints, gbps: npt.NDArray[np.float32], fabric_of: Ints
 ) -> list[int]:

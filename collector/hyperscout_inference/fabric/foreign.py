@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.part import Part
@@ -51,7 +51,7 @@ def reporting_nodes(inputs: FabricInputs, options: InferOptions) -> frozenset[st
     return _union(*map(list, nodes))
 
 
-@kept
+@memoized
 def _union(*names: list[str]) -> frozenset[str]:
     return frozenset().union(*names)
 
@@ -146,7 +146,7 @@ def leave_out_foreign_names(part: Part, nodes: frozenset[str]) -> None:
     part.hosts = [None if host in foreign else host for host in hosts]
 
 
-@kept
+@memoized
 def _names_beside(hosts: Sequence[str | None], nodes: frozenset[str]) -> set[str]:
     """Return the names of hosts that are not among the nodes."""
     return {host for host in hosts if host is not None and host not in nodes}

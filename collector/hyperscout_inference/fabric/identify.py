@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 
 from hyperscout_inference.fabric.network import distinct_places
 
@@ -150,7 +150,7 @@ def shown_devices(sweeps: Sequence[Sweep], adapters: npt.NDArray[np.uint64]) -> 
     return ShownDevices(_devices(guids, kind), texts, places, declared)
 
 
-@kept  # a cable that moves changes a sweep, and no device
+@memoized  # a cable that moves changes a sweep, and no device
 def _devices(guids: npt.NDArray[np.uint64], kind: npt.NDArray[np.uint8]) -> Devices:
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER)).tolist()
     digits = guids.astype(">u8").tobytes().hex(" ", guids.itemsize)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT, ROUTER, SWITCH
-from hyperscout_topology.kept import KeptByNode, kept
 from hyperscout_topology.link_changes import contains
+from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.fabric.adapter_owners import adapter_owners, published_nodes, still_reported
@@ -43,7 +43,7 @@ _NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
 def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Part | None:
     """Return all sweeps as one part, or None where there is no sweep.
 
-    A published adapter that its agent reports is a device of it even where its port is down, so that no sweep
+    A published adapter that its agent reports stays a device of the part while its port is down and no sweep
     shows it.
     """
     if not inputs.sweeps:
@@ -63,7 +63,7 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
     return part
 
 
-@kept  # a port that goes down or returns changes neither sweeps nor owners
+@memoized  # a port that goes down or returns changes neither sweeps nor owners
 def _swept(
     sweeps: tuple[SweepSeen, ...],
     node_map: Mapping[int, str],
@@ -358,7 +358,7 @@ def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], 
     )
 
 
-_ports_down = KeptByNode(_down)
+_ports_down = MemoByNode(_down)
 
 
 def _drop_cables_reported_down(

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import Sweep
 from hyperscout_runtime.units import NS
-from hyperscout_topology.kept import KeptByNode
 from hyperscout_topology.link_changes import contains, links_at
+from hyperscout_topology.memo import MemoByNode
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
@@ -136,7 +136,7 @@ def _latest_of(node: str, up_ns: Mapping[_End, int]) -> int:
     return max(up_ns.values(), default=0)
 
 
-_latest_ns = KeptByNode(_latest_of)
+_latest_ns = MemoByNode(_latest_of)
 
 
 def _not_shown(ports: Sequence[_Up], sweeps: Sequence[SweepSeen]) -> list[_Up]:

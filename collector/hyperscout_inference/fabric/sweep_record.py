@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_topology.connected_parts import connected_parts
-from hyperscout_topology.kept import kept
 from hyperscout_topology.link_changes import contains, table_of
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
@@ -91,7 +91,7 @@ def record_of(table: LinkTable) -> Record:
     return Record(*ends, table.fabric[rows][good], speed[rate], width[rate], guids, *at)
 
 
-@kept
+@memoized
 def _guids_of(devices: Sequence[str]) -> _Words:
     """Return `guid_of` of each device."""
     rows = [row for row, text in enumerate(devices) if len(text) == 16]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.grouping.grouping import Longs
@@ -65,9 +65,10 @@ def former_domains(previous: Topology | None) -> tuple[HyperNode, ...]:
     return _former(tuple(replace(x, conditions=(), latency_us=None, bandwidth_gbps=None) for x in domains))
 
 
-@kept
+@memoized  # returns the earlier, equal tuple
 def _former(domains: tuple[HyperNode, ...]) -> tuple[HyperNode, ...]:
     return domains
 
 
-past_of = kept(Past)
+# `Past` compares by identity, so what takes it is kept only while it is the same object.
+past_of = memoized(Past)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from hyperscout_topology.connected_parts import connected_parts
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.names import tier_name
 
 from hyperscout_inference.fabric.network import Ints, Network, distinct
@@ -32,7 +32,7 @@ class Tree:
     side_by_side: list[int]
 
 
-@kept
+@memoized
 def build_tree(net: Network, past: Past, cluster: frozenset[str] | None) -> Tree:
     """Return levels and tiers. `net`: see `wiring`."""
     level = switch_levels(net)

@@ -1,32 +1,16 @@
 """The part of a network that the hierarchy and the audits of its cables depend on."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 
 from hyperscout_inference.fabric.network import Network
 
-_COLUMNS = (
-    "ids",
-    "names",
-    "is_switch",
-    "host",
-    "labels",
-    "hosts",
-    "unclaimed",
-    "a",
-    "a_port",
-    "b",
-    "b_port",
-    "shapes",
-    "fabric",
-    "fabrics",
-    "port_texts",
-    "claimed",
-    "sharp",
-    "mute",
-)
+# What may change while the wiring stays: what links carry, what reporters say of them, and states of ports.
+_OF_LINKS = ("rate_gbps", "width", "sources", "source_sets", "notes")
+_OTHER = frozenset((*_OF_LINKS, "vanished", "anomalies", "down_ports", "dark_ports", "whole"))
+_COLUMNS = tuple(field.name for field in fields(Network) if field.name not in _OTHER)
 _OF_CABLES = ("a", "a_port", "b", "b_port", "rate_gbps", "width", "shapes", "fabric", "sources")
 
 
@@ -43,9 +27,9 @@ def wiring(net: Network) -> Network:
     return _wiring(net.all_sources, *(getattr(net, name) for name in _COLUMNS))
 
 
-@kept
+@memoized
 def _wiring(sources: tuple[str, ...], *columns: object) -> Network:
     none = np.zeros(0)
     nothing = {"rate_gbps": none, "width": none, "sources": none}
     given = dict(zip(_COLUMNS, columns, strict=True))
-    return Network(**given, **nothing, source_sets=[sources])  # type: ignore[arg-type]
+    return Network(**given, **nothing, source_sets=[sources])  # type: ignore[arg-type]  # by name

@@ -14,7 +14,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -335,7 +335,7 @@ def _link_totals(
     return totals
 
 
-@kept
+@memoized
 def _levels(devices: Sequence[str], adapters: Sequence[Adapter], switches: Mapping[str, int]) -> Longs:
     """Return (devices,) the level of a switch, 0 for a host, -1 for another endpoint. A switch of unknown
     level is never the lower end."""

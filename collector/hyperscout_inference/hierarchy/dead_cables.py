@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 from hyperscout_formats.text.host_list import natural_key
-from hyperscout_topology.kept import positions
+from hyperscout_topology.memo import positions
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
 from hyperscout_topology.connected_parts import connected_parts
-from hyperscout_topology.kept import KeptByNode, kept
+from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
@@ -194,7 +194,7 @@ def _join(
     )
 
 
-@kept
+@memoized
 def _claimed(*names: Collection[str]) -> frozenset[str]:
     return frozenset().union(*names)
 
@@ -214,7 +214,7 @@ def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[tuple[str, str]
     return tuple((node, interface) for interface in sorted(dark - lit))
 
 
-_down_ports, _whole, _dark_ports = KeptByNode(_down_of), KeptByNode(_whole_of), KeptByNode(_dark_of)
+_down_ports, _whole, _dark_ports = MemoByNode(_down_of), MemoByNode(_whole_of), MemoByNode(_dark_of)
 
 
 def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:
@@ -249,7 +249,7 @@ def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) ->
     ]
 
 
-@kept
+@memoized
 def _hosts(of_parts: Sequence[Sequence[str | None]], others: Collection[str]) -> tuple[list[str], list[Ints]]:
     """Return all hosts, sorted, and of each part (devices,) the index of its host; -1 = none."""
     found = set[str | None](others).union(*of_parts)
@@ -264,4 +264,4 @@ def _joined(texts: Sequence[Sequence[str]]) -> Sequence[str]:
     return texts[0] if len(texts) == 1 else [text for part in texts for text in part]
 
 
-_ids, _names, _labels = kept(_joined), kept(_joined), kept(_joined)
+_ids, _names, _labels = memoized(_joined), memoized(_joined), memoized(_joined)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hyperscout_topology.kept import kept, nodes_of_adapters, positions
 from hyperscout_topology.link_changes import (
     DENIED,
     links_at,
@@ -14,6 +13,7 @@ from hyperscout_topology.link_changes import (
     ports_in_use,
     wired_devices,
 )
+from hyperscout_topology.memo import memoized, nodes_of_adapters, positions
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
@@ -66,12 +66,12 @@ def recall(
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = hosts_of(previous)
     guesses: dict[frozenset[str], list[int]] = {}
-    full: set[frozenset[tuple[str, str | None]]] = set()  # ends of the others
+    known_ends: set[frozenset[tuple[str, str | None]]] = set()  # of the others; a guess with them is replaced
     for i, x in enumerate(result):
         if x.kind == "MissingLink" and x.peer is not None and x.confidence < 0.95:
             guesses.setdefault(_pair(x.subject.device, x.peer), []).append(i)
         else:
-            full.add(x.ends)
+            known_ends.add(x.ends)
 
     def end(device: str, port: str | None) -> Endpoint:
         name = net.names[ids[device]] if device in ids else name_of.get(device) or host_of.get(device, device)
@@ -113,9 +113,9 @@ def recall(
             f"the link from {say(a)} to {say(b)} is gone",
             domain,
         )
-        if cable.ends in full:
+        if cable.ends in known_ends:
             continue
-        full.add(cable.ends)
+        known_ends.add(cable.ends)
         # The former link replaces an inferred one, which may lack the adapter or the ports.
         pair = next((p for p in (_pair(a.device, b), _pair(a.name, b)) if p in guesses), None)
         if pair is None:
@@ -140,7 +140,7 @@ def keepers(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
     return found
 
 
-_former_keepers = kept(keepers)
+_former_keepers = memoized(keepers)
 
 
 def named_since(net: Network, absent: Collection[str]) -> frozenset[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.counts import count
-from hyperscout_topology.kept import kept, positions
+from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -20,12 +20,12 @@ from hyperscout_topology.topology import (
     undamped,
 )
 
+from hyperscout_inference.audit.cabling import audit_cables
 from hyperscout_inference.audit.erroring import erroring_links
 from hyperscout_inference.audit.guesses import without_guesses
 from hyperscout_inference.audit.ranks import NOWHERE, homes
 from hyperscout_inference.audit.rates import MAX_GBPS
 from hyperscout_inference.audit.suspicion import Suspicion
-from hyperscout_inference.audit.suspicions import suspicions as audited
 from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.managed_nvlink import with_managed
@@ -81,7 +81,9 @@ def infer(
     wires = wiring(shaping)
     tree = build_tree(wires, past, options.cluster_nodes)
     level, layers = tree.level, list(tree.layers)
-    suspicions = without_guesses(net, audited(net, shaping, wires, tree, inputs.sweeps), inputs, previous)
+    suspicions = without_guesses(
+        net, audit_cables(net, shaping, wires, tree, inputs.sweeps), inputs, previous
+    )
     suspicions += _no_trees(net, layers, tree.side_by_side)
     suspicions += erroring_links(present, level, layers, inputs, damped)
     if inputs.labels:
@@ -149,20 +151,22 @@ def infer(
     return with_conditions(topology)
 
 
-@kept
+@memoized
 def _expected(
     net: Network, tree: Tree, former: tuple[HyperNode, ...], *seen: Collection[str]
 ) -> frozenset[str]:
-    """Return the nodes of the cluster where nothing else names them: all hosts that a source names."""
+    """Return the expected nodes where no list of the cluster's nodes is given: all hosts that a source names
+    or that were published, without foreign ones."""
     published = (h.nodes for h in former if h.tier == 1)
     named = _chosen(net.hosts, ~net.unclaimed)
     return frozenset().union(*published, *seen, named).difference(net.hosts[h] for h in tree.foreign)
 
 
-@kept
+@memoized
 def _unplaced(
     expected: frozenset[str], hosts: Sequence[str], placed: npt.NDArray[np.bool_]
 ) -> frozenset[str]:
+    """Return the expected nodes that are in no domain. `placed`: (hosts,) whether each is in one."""
     return expected.difference(_chosen(hosts, placed))
 
 
@@ -198,7 +202,7 @@ def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:
     return replace(suspicion, layer=layer, domain=domain)
 
 
-@kept
+@memoized
 def _domains(
     net: Network, layers: tuple[Layer, ...], former: tuple[HyperNode, ...], wanted: npt.NDArray[np.bool_]
 ) -> tuple[list[list[str]], list[HyperNode]]:
@@ -300,14 +304,14 @@ def _anomalies(
     return result
 
 
-@kept
+@memoized
 def _switches(
     ids: Sequence[str], names: Sequence[str], is_switch: npt.NDArray[np.bool_], level: Ints
 ) -> list[Switch]:
     return [Switch(ids[i], names[i], int(level[i])) for i in np.flatnonzero(is_switch).tolist()]
 
 
-@kept
+@memoized
 def _adapters(
     ids: Sequence[str],
     hosts: Sequence[str],

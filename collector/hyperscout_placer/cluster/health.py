@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from hyperscout_topology.health import DEGRADING, SURE, is_of_a_link, nodes_of
-from hyperscout_topology.kept import nodes_of_adapters
 from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.memo import nodes_of_adapters
 from hyperscout_topology.topology import Anomaly, Topology
 
 _Ends = frozenset[tuple[str, str | None]]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.kept import kept, positions
 from hyperscout_topology.link_changes import denied_rows, table_of
+from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import Adapter, LinkTable, Topology
 
 from hyperscout_placer.cluster.forest import Forest, Longs
@@ -84,7 +84,7 @@ def _trunks(table: LinkTable, gbps: Floats, level: Longs) -> tuple[Longs, Longs,
     return pairs // len(level), pairs % len(level), sums
 
 
-@kept
+@memoized
 def _owners(adapters: Sequence[Adapter], nodes: Sequence[str], devices: Sequence[str]) -> Longs:
     """(devices,) the node of each; -1 = none."""
     index, at = {node: i for i, node in enumerate(nodes)}, positions(devices)

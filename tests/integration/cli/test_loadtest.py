@@ -143,7 +143,7 @@ async def test_a_collector_with_other_agents_is_refused(tmp_path: Path) -> None:
         ) as process:
             code, out, err = await result(process)
     assert (code, out) == (1, "")
-    assert "has 8 other agents, such as node-0001: use a collector for tests, with an empty data_dir" in err
+    assert "has 8 agents, such as node-0001: use a collector for tests, with an empty data_dir" in err
 
 
 async def test_a_collector_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import compress
 from operator import is_, is_not
-from typing import Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from hyperscout_topology.topology import Adapter
 
 _Evidence = TypeVar("_Evidence")
 _Found = TypeVar("_Found")
-_Arguments = ParamSpec("_Arguments")
+_Arguments = TypeVarTuple("_Arguments")
 
 
-class KeptByNode(Generic[_Evidence, _Found]):
+class MemoByNode(Generic[_Evidence, _Found]):
     """Calls a function with each node and its evidence, and keeps a result while that evidence is the same.
 
     The inputs of a collector share the objects of nodes that did not change. The function depends on nothing
@@ -29,10 +29,10 @@ class KeptByNode(Generic[_Evidence, _Found]):
 
     def __init__(self, function: Callable[[str, _Evidence], _Found]) -> None:
         self._function = function
-        self._kept: _Kept[_Evidence, _Found] = _Kept([], [], {})
+        self._last: _Last[_Evidence, _Found] = _Last([], [], {})
 
     def __call__(self, evidence: Mapping[str, _Evidence]) -> Mapping[str, _Found]:
-        last = self._kept  # calls in other threads see the old results or the new ones
+        last = self._last  # calls in other threads see the old results or the new ones
         found, values = last.found, list(evidence.values())
         if len(values) == len(last.nodes) and all(map(is_, evidence, last.nodes)):  # the common case
             nodes, differs = last.nodes, map(is_not, values, last.values)
@@ -43,18 +43,18 @@ class KeptByNode(Generic[_Evidence, _Found]):
         fresh = {node: self._function(node, evidence[node]) for node in compress(nodes, differs)}
         if any(node not in found or found[node] != mine for node, mine in fresh.items()):
             found = {**found, **fresh}
-        self._kept = _Kept(nodes, values, found)
+        self._last = _Last(nodes, values, found)
         return found
 
 
-class _Kept(NamedTuple, Generic[_Evidence, _Found]):
+class _Last(NamedTuple, Generic[_Evidence, _Found]):
     nodes: list[str]
     values: list[_Evidence]  # of each node, its evidence
     found: dict[str, _Found]
 
 
-def kept(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:
-    """Keep the result for the last positional arguments. Callers must not change arguments or results.
+def memoized(function: Callable[[*_Arguments], _Found]) -> Callable[[*_Arguments], _Found]:
+    """Keep the result for the last arguments. Callers must not change arguments or results.
 
     `functools.lru_cache` would hash the arguments, and arrays have no hash. Comparing is fast where most of
     their parts are the same objects.
@@ -62,11 +62,11 @@ def kept(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]
     last: tuple[tuple[object, ...], _Found] | None = None
 
     @wraps(function)
-    def call(*args: _Arguments.args, **none: _Arguments.kwargs) -> _Found:
+    def call(*args: *_Arguments) -> _Found:
         nonlocal last
         known = last
-        if known is None or not all(map(_same, known[0], args)):
-            last = known = args, function(*args, **none)
+        if known is None or len(known[0]) != len(args) or not all(map(_same, known[0], args)):
+            last = known = args, function(*args)
         return known[1]
 
     return call
@@ -80,13 +80,13 @@ def _same(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-@kept
+@memoized
 def positions(ids: Sequence[str]) -> Mapping[str, int]:
     """Return the index of each id; of one that is there twice, the last."""
     return {ident: i for i, ident in enumerate(ids)}
 
 
-@kept
+@memoized
 def nodes_of_adapters(adapters: Sequence[Adapter]) -> dict[str, str]:
     """Return the node of each adapter, by its id."""
     return {adapter.id: adapter.node for adapter in adapters}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from hyperscout_topology.kept import kept
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import say
 
 from hyperscout_inference.audit.host_cabling import HostRank, host_rank, host_suspicions
@@ -20,7 +20,7 @@ from hyperscout_inference.grouping.tiers import Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Switches:
+class _SwitchAudit:
     """`home`: see `homes`. `ranks`: by the lower level. `beside`: see `ranks_beside`."""
 
     home: dict[int, Place]
@@ -29,7 +29,7 @@ class _Switches:
     found: Sequence[Suspicion]
 
 
-def suspicions(
+def audit_cables(
     net: Network, shaping: Network, wires: Network, tree: Tree, sweeps: Sequence[SweepSeen]
 ) -> list[Suspicion]:
     """Return missing, miswired and slow cables, and missing switches. `shaping`: the cables of the compute
@@ -38,7 +38,7 @@ def suspicions(
     if not len(net.a):
         return _known_to_be_down(net, layers, homes(layers), [])
     hosts = host_rank(shaping, wires, layers[0])
-    switches = _switches(wires, tree, hosts)
+    switches = _audit_switches(wires, tree, hosts)
     home = switches.home
     found = [*host_suspicions(shaping, level, layers, hosts), *switches.found, *loops(net, home)]
     found += missing_switches(net, level, hosts.rank, switches.ranks, home)
@@ -50,17 +50,17 @@ def suspicions(
     for rank in (*switches.ranks.values(), *switches.beside):
         groups = rank.grouping.group
         found += slow_links(shaping, rank, groups, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
-    return _known_to_be_down(net, layers, home, _seen(net, found))
+    return _known_to_be_down(net, layers, home, _without_mute_pairs(net, found))
 
 
-@kept
-def _switches(net: Network, tree: Tree, hosts: HostRank) -> _Switches:
+@memoized
+def _audit_switches(net: Network, tree: Tree, hosts: HostRank) -> _SwitchAudit:
     home = homes(tree.layers)
     ranks, found = switch_ranks(net, tree.level, tree.layers, home, hosts.rank)
-    return _Switches(home, ranks, ranks_beside(net, tree.level), found)
+    return _SwitchAudit(home, ranks, ranks_beside(net, tree.level), found)
 
 
-def _seen(net: Network, found: list[Suspicion]) -> list[Suspicion]:
+def _without_mute_pairs(net: Network, found: list[Suspicion]) -> list[Suspicion]:
     """Remove missing cables between two devices that report no cables."""
     if net.mute is None or not net.mute.any():
         return found

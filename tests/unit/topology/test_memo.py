@@ -1,0 +1,74 @@
+"""Results that are kept until an argument, or the evidence of a node, is another."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.memo import MemoByNode, memoized, positions
+
+
+def test_only_changed_evidence_is_worked_on() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def total(node: str, numbers: tuple[int, ...]) -> int:
+        seen.append(numbers)
+        return sum(numbers)
+
+    totals = MemoByNode(total)
+    a, b, c = (1, 2), (3,), (4, 5)
+    assert totals({"a": a, "b": b}) == {"a": 3, "b": 3}
+    seen.clear()
+    assert totals({"a": a, "b": c, "c": b}) == {"a": 3, "b": 9, "c": 3}
+    assert seen == [c, b]
+    assert totals({"a": a}) == {"a": 3}
+    seen.clear()
+    assert totals({"a": a, "b": c}) == {"a": 3, "b": 9}, "what was forgotten is worked on again"
+    assert seen == [c]
+
+
+def test_a_result_is_kept_for_equal_arguments() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    @memoized
+    def both(one: tuple[int, ...], other: str) -> str:
+        seen.append((one, other))
+        return f"{one} {other}"
+
+    assert both((1, 2), "a") == both((1, 2), "a") == "(1, 2) a"
+    assert both((1, 3), "a") == "(1, 3) a"
+    assert both((1, 3), "b") == "(1, 3) b"
+    assert both((1, 2), "a") == "(1, 2) a", "only the last result is kept"
+    assert seen == [((1, 2), "a"), ((1, 3), "a"), ((1, 3), "b"), ((1, 2), "a")]
+
+
+def test_more_or_fewer_arguments_are_other_arguments() -> None:
+    @memoized
+    def total(*numbers: int) -> int:
+        return sum(numbers)
+
+    assert [total(1, 2, 3), total(1, 2), total(1, 2, 3), total()] == [6, 3, 6, 0]
+
+
+def test_arrays_are_compared_by_value_and_type() -> None:
+    @memoized
+    def seen(numbers: npt.NDArray[Any]) -> tuple[str, list[int]]:
+        return str(numbers.dtype), numbers.tolist()
+
+    first = seen(np.array([1, 2], np.int64))
+    assert seen(np.array([1, 2], np.int64)) is first
+    assert seen(np.array([1, 3], np.int64))[1] == [1, 3]
+    assert seen(np.array([1, 3], np.int32))[0] == "int32"
+    assert seen(np.array([1], np.int32))[1] == [1]
+
+
+def test_the_same_object_is_returned_while_all_results_are_equal() -> None:
+    sizes = MemoByNode(lambda node, ports: len(ports))
+    first = sizes({"a": (1, 2), "b": (3,)})
+    assert sizes({"a": (4, 5), "b": (3,)}) is first, "another report with an equal result"
+    assert sizes({"b": (3,), "a": (4, 5)}) == first
+    assert sizes({"a": (4, 5, 6), "b": (3,)}) == {"a": 3, "b": 1}
+    assert first == {"a": 2, "b": 1}, "what was returned does not change"
+
+
+def test_the_last_position_of_an_id_counts() -> None:
+    assert positions(["a", "b", "a"]) == {"a": 2, "b": 1}
