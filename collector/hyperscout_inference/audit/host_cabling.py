@@ -44,18 +44,18 @@ def _ports_down(net: Network) -> Longs:
     found = np.zeros(len(net.hosts), np.int64)
     if not net.down_ports:
         return found
-    named = {host for host, _ in net.down_ports}
+    named = {host for host, _, _ in net.down_ports}
     at = {host: i for i, host in enumerate(net.hosts) if host in named}
     mine = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
     mine[list(at.values())] = True
-    cabled = {
-        (net.hosts[net.host[i]], net.labels[i])
-        for end in (net.a, net.b)
-        for i in end[mine[net.host[end]]].tolist()
-    }
-    for host, device in net.down_ports:
-        if host in at and (host, device) not in cabled:
-            found[at[host]] += 1
+    cabled = set()
+    for end, port in ((net.a, net.a_port), (net.b, net.b_port)):
+        rows = np.flatnonzero(mine[net.host[end]])
+        for i, number in zip(end[rows].tolist(), port[rows].tolist(), strict=True):
+            cabled.add((net.hosts[net.host[i]], net.labels[i], number))
+    for down in net.down_ports - cabled:
+        if down[0] in at:
+            found[at[down[0]]] += 1
     return found
 
 
@@ -191,7 +191,7 @@ def _down_names(net: Network, mine: HostRank, hosts: Longs) -> dict[int, str]:
     if not missing or kinds is None:
         return {}
     down: dict[str, set[str]] = {}
-    for host, name in net.down_ports | net.dark_ports:
+    for host, name in {x[:2] for x in net.down_ports} | net.dark_ports:
         down.setdefault(host, set()).add(name)
     child, item, child_port = hosts[where], rank.upper[where], labels.code[where]
     found: dict[tuple[int, str], list[int]] = {}

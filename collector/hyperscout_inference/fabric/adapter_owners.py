@@ -18,12 +18,14 @@ import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
 from hyperscout_formats.text.counts import count, first_few
+from hyperscout_topology.link_changes import contains
 from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Adapter, Anomaly, Endpoint, Topology
 
 from hyperscout_inference.fabric.identify import claims
-from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import by_authority
+from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.fabric.part import Guids
 
 SOURCE: Final = "infiniband"
@@ -125,6 +127,21 @@ def still_reported(published: Mapping[int, str], node_of: Mapping[int, str]) -> 
     """Return the published adapters that the agent of their node reports. `node_of`: the node of each GUID
     that an agent reports."""
     return np.array([guid for guid, node in published.items() if node_of.get(guid) == node], np.uint64)
+
+
+@memoized
+def of_shown_hosts(adapters: Guids, sweeps: tuple[SweepSeen, ...], node: Mapping[int, str]) -> Guids:
+    """Return the adapters whose host has one that sweeps show. A host without any must not seem to be there.
+
+    `node`: of each adapter.
+    """
+    swept = distinct(np.concatenate([seen.sweep.guid for seen in sweeps]))
+    hidden = ~contains(swept, adapters)
+    if not hidden.any():
+        return adapters
+    hosts = set(map(node.get, swept.tolist()))
+    hidden[hidden] = [node.get(guid) not in hosts for guid in adapters[hidden].tolist()]
+    return adapters[~hidden]
 
 
 @memoized
@@ -235,3 +252,10 @@ def _anomaly(claimant: Endpoint, refused: Mapping[int, Collection[str]]) -> Anom
     )
     nodes = tuple(sorted({claimant.name}.union(*refused.values())))
     return Anomaly("SourcesDisagree", claimant, None, None, (SOURCE,), 0.9, text, nodes=nodes)
+
+
+def owners_of(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
+    """Return the nodes of these adapters, as published."""
+    adapters = adapters_by_id(previous.adapters if previous is not None else ())
+    found = ((guid, adapters.get(f"{guid:016x}")) for guid in guids)
+    return {guid: adapter.node for guid, adapter in found if adapter is not None}

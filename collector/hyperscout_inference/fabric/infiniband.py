@@ -8,18 +8,21 @@ kept, with the number of the others.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT, ROUTER, SWITCH
-from hyperscout_topology.link_changes import contains
-from hyperscout_topology.memo import MemoByNode, memoized
+from hyperscout_formats.infiniband.ibnetdiscover import ROUTER, SWITCH
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
-from hyperscout_inference.fabric.adapter_owners import adapter_owners, published_nodes, still_reported
+from hyperscout_inference.fabric.adapter_owners import (
+    adapter_owners,
+    of_shown_hosts,
+    published_nodes,
+    still_reported,
+)
 from hyperscout_inference.fabric.compute_fabrics import other_fabrics
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import leave_out_foreign_names, reporting_nodes
@@ -33,33 +36,44 @@ from hyperscout_inference.fabric.identify import (
 )
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
-from hyperscout_inference.fabric.network import Vanished, distinct, order_of, with_id
+from hyperscout_inference.fabric.network import RETURNED, distinct, order_of, with_id
 from hyperscout_inference.fabric.part import Guids, Longs, Part, join_port, split_port
-from hyperscout_inference.fabric.returned import add_returned, returned_cables
-
-_NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
+from hyperscout_inference.fabric.returned import (
+    add_returned,
+    as_sweeps,
+    drop_cables_reported_down,
+    returned_cables,
+    with_guids,
+)
 
 
 def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Part | None:
     """Return all sweeps as one part, or None where there is no sweep.
 
     A published adapter that its agent reports stays a device of the part while its port is down and no sweep
-    shows it.
+    shows it, if sweeps show another one of its host.
     """
     if not inputs.sweeps:
         return None
     owners = adapter_owners(inputs, options, previous)
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband, owners.node), key=by_authority)
-    adapters = still_reported(published_nodes(previous), owners.node)
+    returned = returned_cables(inputs, previous)
+    reported = still_reported(published_nodes(previous), owners.node)
+    adapters = of_shown_hosts(reported, tuple(sweeps), owners.node)
+    adapters = with_guids(adapters, [cable.own[0] for cable in returned])
+    # Sweeps overrule the cables that are back, and these overrule managers, which may confirm them.
+    if managers := sum(seen.source in MANAGERS for seen in sweeps):
+        sweeps[managers:managers] = as_sweeps(returned)
+        returned = []
     swept, guids, seen_at_ns = _swept(
         tuple(sweeps), inputs.node_map, owners.node, owners.label, owners.disputed, adapters
     )
     anomalies = [*owners.anomalies, *inputs.sweep_claims, *swept.anomalies]
     part = replace(swept, anomalies=anomalies, vanished=[])
+    seen_at_ns = add_returned(part, guids, seen_at_ns, returned)
     leave_out_foreign_names(part, reporting_nodes(inputs, options))
     part.idle_fabrics = other_fabrics(part)
-    seen_at_ns = add_returned(part, guids, seen_at_ns, returned_cables(inputs, previous))
-    _drop_cables_reported_down(part, guids, seen_at_ns, inputs)
+    drop_cables_reported_down(part, guids, seen_at_ns, inputs)
     return part
 
 
@@ -77,7 +91,7 @@ def _swept(
     `node`, `label`, `disputed`: see `AdapterOwners`. `adapters`: see `shown_devices`.
     """
     devices, texts, places, declared = shown_devices([seen.sweep for seen in sweeps], adapters)
-    seen_by = tuple(sorted({seen.source for seen in sweeps}))
+    seen_by = tuple(sorted({seen.source for seen in sweeps} - {RETURNED}))
     part = _devices(devices, texts, node_map, node, label, disputed, seen_by)
     group, fabrics = _fabrics(sweeps, places, devices.kind)
     part = replace(part, fabrics=fabrics, anomalies=[*part.anomalies])
@@ -347,53 +361,6 @@ def _settle(
         "of this fabric are reported, but other cables already hold their ports",
     )
     return keep
-
-
-def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], ...]:
-    """Return node GUID and number of each port that an agent reports as down."""
-    return tuple(
-        (port.node_guid, port.port)
-        for port in ports
-        if port.state == "DOWN" and port.link_layer == "InfiniBand" and port.port <= MAX_PORT
-    )
-
-
-_ports_down = MemoByNode(_down)
-
-
-def _drop_cables_reported_down(
-    part: Part,
-    guids: Guids,
-    seen_at_ns: Longs,
-    inputs: FabricInputs,
-) -> None:
-    """Drop a cable if the host of its adapter reports the port as down, and that report is newer than the
-    cable's.
-
-    A host detects at once that its port is down. The next sweep may be a minute away. The report of another
-    node about the port does not count.
-    """
-    down: dict[int, int] = {}  # ports, and when they were reported
-    for node, reported in sorted((node, x) for node, x in _ports_down(inputs.infiniband).items() if x):
-        for guid, port in reported:
-            place = int(np.searchsorted(guids, np.uint64(guid)))
-            if place < len(guids) and int(guids[place]) == guid and part.hosts[place] == node:
-                down[place << 20 | port] = inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
-    ports = np.array(sorted(down), np.int64)
-    drop = []
-    for key in (join_port(part.a, part.a_port), join_port(part.b, part.b_port)):
-        rows = np.flatnonzero(contains(ports, key)).tolist()
-        drop += [row for row in rows if down[int(key[row])] > seen_at_ns[row]]
-    if not drop:
-        return
-    for i in sorted(set(drop)):
-        part.vanished.append(
-            Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
-        )
-    stay = np.ones(len(part.a), np.bool_)
-    stay[drop] = False
-    for column in ("a", "a_port", "b", "b_port", "rate_gbps", "width", "fabric", "sources"):
-        setattr(part, column, getattr(part, column)[stay])
 
 
 def _end(part: Part, device: int, port: int) -> Endpoint:

@@ -117,7 +117,7 @@ class Network:
     source_sets: Sequence[tuple[str, ...]]
     port_texts: Sequence[str] = ()
     vanished: tuple[Vanished, ...] = ()
-    down_ports: frozenset[tuple[str, str]] = frozenset()  # (host, adapter label) reported as down
+    down_ports: frozenset[tuple[str, str, int]] = frozenset()  # (host, adapter label, port) reported as down
     dark_ports: frozenset[tuple[str, str]] = frozenset()  # (host, Ethernet interface) without carrier
     whole: frozenset[str] = frozenset()  # hosts that report all their ports as up
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description

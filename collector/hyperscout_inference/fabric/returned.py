@@ -1,4 +1,4 @@
-"""Cables whose port is up again since the last sweep.
+"""Cables whose port went down, or is up again, since the last sweep.
 
 A sweep that was taken while a cable was out lacks it until the next sweep, which may be a minute away. The
 agent of its host sees the port come up at once. Until a newer sweep shows where the port leads, the cable is
@@ -6,13 +6,14 @@ taken to be where it was last. Only the agent of the node under which the adapte
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.infiniband.ibnetdiscover import Sweep
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.ibnetdiscover import CA, MAX_PORT, SWITCH, Sweep
 from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import contains, links_at
 from hyperscout_topology.memo import MemoByNode
@@ -21,10 +22,11 @@ from hyperscout_topology.topology import Endpoint, Topology
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS, FabricInputs, SweepSeen
 from hyperscout_inference.fabric.manager_sweeps import MANAGERS
-from hyperscout_inference.fabric.network import RETURNED
+from hyperscout_inference.fabric.network import RETURNED, Vanished
 from hyperscout_inference.fabric.part import Guids, Longs, Part, join_port, split_port
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
+_NEVER_OLD_NS: Final = 2**63 - 1  # evidence without a timestamp counts as the newest
 CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
 _End = tuple[int, int]  # node GUID and port
@@ -50,22 +52,53 @@ def returned_cables(inputs: FabricInputs, previous: Topology | None) -> list[Cab
     return [cable for cable in found if max(used[cable.own], used[cable.far]) == 1]
 
 
+def as_sweeps(cables: Sequence[Cable]) -> list[SweepSeen]:
+    """Return each cable as a sweep of its own, so that none joins two fabrics."""
+    return [SweepSeen(_sweep(cable), RETURNED, partial=True) for cable in cables]
+
+
+def _sweep(cable: Cable) -> Sweep:
+    """Return a cable as both ends would report it."""
+    none = np.zeros(2, np.int32)
+    return Sweep(
+        source=RETURNED,
+        guid=np.array([cable.own[0], cable.far[0]], np.uint64),
+        kind=np.array([CA, SWITCH], np.uint8),
+        port_count=none,
+        declared=np.zeros(2, np.bool_),
+        system_image_guid=np.zeros(2, np.uint64),
+        descriptions=["", ""],
+        device=np.array([0, 1], np.int32),
+        port=np.array([cable.own[1], cable.far[1]], np.int32),
+        port_guid=np.zeros(2, np.uint64),
+        peer=np.array([1, 0], np.int32),
+        peer_port=np.array([cable.far[1], cable.own[1]], np.int32),
+        rate_gbps=np.zeros(2, np.float32),
+        width=np.zeros(2, np.uint8),
+        line=none,
+    )
+
+
+def with_guids(adapters: Guids, more: Sequence[int]) -> Guids:
+    """Return the GUIDs with more of them; the same object if it has them all."""
+    wanted = np.array(sorted(set(more)), np.uint64)
+    lacking = wanted[~np.isin(wanted, adapters)]
+    return np.concatenate([adapters, lacking]) if len(lacking) else adapters
+
+
 def add_returned(part: Part, guids: Guids, seen_at_ns: Longs, cables: Sequence[Cable]) -> Longs:
-    """Add these cables to the part. They replace what a manager reports of their ports.
+    """Add these cables, of which no port is in another one, to the part.
 
     `guids`: of the devices. `seen_at_ns`: when each cable of the part was last reported. Returns it with 0
     for the new ones.
     """
-    if not cables:
-        return seen_at_ns
-    wanted = np.array([[own[0], far[0]] for own, far in cables], np.uint64)
+    wanted = np.array([[own[0], far[0]] for own, far in cables], np.uint64).reshape(-1, 2)
     place = np.minimum(np.searchsorted(guids, wanted), len(guids) - 1)
-    ports = np.array([[own[1], far[1]] for own, far in cables], np.int64)
+    ports = np.array([[own[1], far[1]] for own, far in cables], np.int64).reshape(-1, 2)
     ends = np.sort(join_port(place, ports)[(guids[place] == wanted).all(axis=1)], axis=1)
+    if not len(ends):
+        return seen_at_ns
     ends = ends[np.argsort(ends[:, 0])]
-    low, high = join_port(part.a, part.a_port), join_port(part.b, part.b_port)
-    ordered = np.sort(ends, axis=None)
-    stay = ~(contains(ordered, low) | contains(ordered, high))
     fabric_of = np.zeros(len(guids), np.int32)
     fabric_of[part.a] = fabric_of[part.b] = part.fabric
     (a, a_port), (b, b_port) = split_port(ends[:, 0]), split_port(ends[:, 1])
@@ -79,11 +112,11 @@ def add_returned(part: Part, guids: Guids, seen_at_ns: Longs, cables: Sequence[C
         "fabric": np.maximum(fabric_of[a], fabric_of[b]),
         "sources": len(part.source_sets),
     }
-    at = np.searchsorted(low[stay], ends[:, 0])
+    at = np.searchsorted(join_port(part.a, part.a_port), ends[:, 0])
     for column, values in new.items():
-        setattr(part, column, np.insert(getattr(part, column)[stay], at, values))
+        setattr(part, column, np.insert(getattr(part, column), at, values))
     part.source_sets = [*part.source_sets, (RETURNED,)]
-    return np.insert(seen_at_ns[stay], at, 0)
+    return np.insert(seen_at_ns, at, 0)
 
 
 def up_since_sweeps(
@@ -246,3 +279,50 @@ def _shown(sweep: Sweep, ends: set[_End]) -> set[_End]:
         rows = np.isin(sweep.guid[device], guids)
         found.update(zip(sweep.guid[device[rows]].tolist(), port[rows].tolist(), strict=True))
     return found & ends
+
+
+def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], ...]:
+    """Return node GUID and number of each port that an agent reports as down."""
+    return tuple(
+        (port.node_guid, port.port)
+        for port in ports
+        if port.state == "DOWN" and port.link_layer == "InfiniBand" and port.port <= MAX_PORT
+    )
+
+
+_ports_down = MemoByNode(_down)
+
+
+def drop_cables_reported_down(
+    part: Part,
+    guids: Guids,
+    seen_at_ns: Longs,
+    inputs: FabricInputs,
+) -> None:
+    """Drop a cable if the host of its adapter reports the port as down, and that report is newer than the
+    cable's.
+
+    A host detects at once that its port is down. The next sweep may be a minute away. The report of another
+    node about the port does not count.
+    """
+    down: dict[int, int] = {}  # ports, and when they were reported
+    for node, reported in sorted((node, x) for node, x in _ports_down(inputs.infiniband).items() if x):
+        for guid, port in reported:
+            place = int(np.searchsorted(guids, np.uint64(guid)))
+            if place < len(guids) and int(guids[place]) == guid and part.hosts[place] == node:
+                down[place << 20 | port] = inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
+    ports = np.array(sorted(down), np.int64)
+    drop = []
+    for key in (join_port(part.a, part.a_port), join_port(part.b, part.b_port)):
+        rows = np.flatnonzero(contains(ports, key)).tolist()
+        drop += [row for row in rows if down[int(key[row])] > seen_at_ns[row]]
+    if not drop:
+        return
+    for i in sorted(set(drop)):
+        part.vanished.append(
+            Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
+        )
+    stay = np.ones(len(part.a), np.bool_)
+    stay[drop] = False
+    for column in ("a", "a_port", "b", "b_port", "rate_gbps", "width", "fabric", "sources"):
+        setattr(part, column, getattr(part, column)[stay])

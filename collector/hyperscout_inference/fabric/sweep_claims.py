@@ -36,7 +36,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
-from hyperscout_inference.fabric.adapter_owners import reporters
+from hyperscout_inference.fabric.adapter_owners import owners_of, reporters
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
 from hyperscout_inference.fabric.sweep_record import (
@@ -50,7 +50,6 @@ from hyperscout_inference.fabric.sweep_record import (
     guid_of,
     names_of,
     other_kinds,
-    owners_of,
     record_of,
     reduced,
     share_a_device,
@@ -345,14 +344,17 @@ class _Judge:
     def _is_out(self, shown: PortShown, claim: SweepClaim) -> bool:
         """Return whether the cable in this port is a published missing one, and its agent reported the port
         as DOWN since the sweep."""
-        node = self._owner.get(shown.guid, "")
-        port = self._reported.get((shown.guid, shown.port), {}).get(node)
-        if port is None or port.state != "DOWN":
-            return False
         sweep, row = claim.sweep, shown.row
         both = (sweep.device[row], sweep.port[row]), (sweep.peer[row], sweep.peer_port[row])
         ends = frozenset((f"{int(sweep.guid[device]):016x}", str(int(port))) for device, port in both)
-        return ends in self._missing and self._witnesses.at_ns.get(node, 0) > claim.observed_at_ns
+        missing = self._missing.get(ends)
+        if missing is None or missing.peer is None:
+            return False
+        named = {one.device: one.name for one in (missing.subject, missing.peer)}
+        node = self._owner.get(shown.guid) or named[f"{shown.guid:016x}"]
+        port = self._reported.get((shown.guid, shown.port), {}).get(node)
+        is_down = port is not None and port.state == "DOWN"
+        return is_down and self._witnesses.at_ns.get(node, 0) > claim.observed_at_ns
 
     def _is_known(self, i: int) -> bool:
         end, claim = self._own[i], self._claims[i]

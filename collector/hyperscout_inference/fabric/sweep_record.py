@@ -397,10 +397,3 @@ def cable_at(sweep: Sweep, end: tuple[int, int]) -> frozenset[tuple[str, str | N
     rows = np.flatnonzero((sweep.guid[sweep.device] == np.uint64(end[0])) & (sweep.port == end[1]))
     far = [(int(sweep.guid[sweep.peer[row]]), int(sweep.peer_port[row])) for row in rows[:1].tolist()]
     return frozenset((f"{guid:016x}", str(port)) for guid, port in (end, *far))
-
-
-def owners_of(guids: Collection[int], previous: Topology | None) -> dict[int, str]:
-    """Return the nodes of these adapters, as published."""
-    adapters = adapters_by_id(previous.adapters if previous is not None else ())
-    found = ((guid, adapters.get(f"{guid:016x}")) for guid in guids)
-    return {guid: adapter.node for guid, adapter in found if adapter is not None}

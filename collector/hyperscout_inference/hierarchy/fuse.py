@@ -200,8 +200,10 @@ def _claimed(*names: Collection[str]) -> frozenset[str]:
 
 
 # Tuples: for most nodes they are empty, and an empty set takes 216 bytes.
-def _down_of(node: str, ports: Sequence[InfinibandPort]) -> Collection[tuple[str, str]]:
-    return tuple((node, x.device) for x in ports if x.state == "DOWN" and x.link_layer == "InfiniBand")
+def _down_of(node: str, ports: Sequence[InfinibandPort]) -> Collection[tuple[str, str, int]]:
+    return tuple(
+        (node, x.device, x.port) for x in ports if x.state == "DOWN" and x.link_layer == "InfiniBand"
+    )
 
 
 def _whole_of(node: str, ports: Sequence[InfinibandPort]) -> Collection[str]:

@@ -121,7 +121,8 @@ def recall(
         if pair is None:
             result.append(gone_link)
             continue
-        at = guesses[pair].pop()
+        same = (i for i, at in enumerate(guesses[pair]) if result[at].ends == cable.ends)
+        at = guesses[pair].pop(next(same, -1))
         if not guesses[pair]:
             del guesses[pair]
         result[at] = gone_link

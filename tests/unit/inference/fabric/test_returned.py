@@ -52,14 +52,6 @@ def test_it_was_missing() -> None:
     assert missing(MISSING) == {frozenset(ENDS)} == cables(BEFORE) - cables(MISSING)
 
 
-def test_its_adapter_stays_known_while_its_agent_reports_it() -> None:
-    down = PORTS | {HOST: own_ports(FABRIC, HOST, down=CABLE)}
-    found = infer(FabricInputs(sweeps=(sweep(CUT, 3 * T),), infiniband=down), previous=MISSING)
-    assert found.adapters == MISSING.adapters == BEFORE.adapters
-    gone = infer(FabricInputs(sweeps=(sweep(CUT, 3 * T),), infiniband={}), previous=MISSING)
-    assert f"{CABLE.a:016x}" not in {x.id for x in gone.adapters}
-
-
 def test_it_is_where_it_was() -> None:
     back = after(sweep(CUT, 2 * T), **{HOST: 3 * T})
     assert back.anomalies == ()
@@ -287,3 +279,33 @@ def test_a_cable_that_flaps_is_missing_since_it_went_last() -> None:
     known = replace(MISSING.anomalies[0], since_ns=T, flaps=4, changed_ns=2 * T + T // 2)
     found = after(sweep(CUT, 2 * T), previous=replace(MISSING, anomalies=(known,)), **{HOST: 3 * T})
     assert missing(found) == set()
+
+
+def test_an_adapter_stays_known_while_its_agent_reports_it() -> None:
+    """No sweep shows it, but others of its host. A host without any is not shown to be there."""
+    cut = without(RAILS, MINE[0])
+    published = infer(FabricInputs(sweeps=seen(RAILS, T), infiniband=RAIL_PORTS))
+    down = RAIL_PORTS | {MOVER: own_ports(RAILS, MOVER, down=MINE[0])}
+    found = infer(FabricInputs(sweeps=seen(cut, 2 * T), infiniband=down), previous=published)
+    assert found.adapters == published.adapters
+    unheard = infer(FabricInputs(sweeps=seen(cut, 2 * T), infiniband={}), previous=published)
+    assert f"{MINE[0].a:016x}" not in {x.id for x in unheard.adapters}
+    alone = infer(FabricInputs(sweeps=seen(without(RAILS, *MINE), 2 * T), infiniband=down), previous=found)
+    assert MOVER not in {x.node for x in alone.adapters}
+    assert MOVER in alone.nodes_without_evidence
+
+
+def test_a_manager_confirms_a_cable_that_is_back() -> None:
+    """It is not said to report a cable that sweeps lack, and gives the rate."""
+    manager = replace(sweep(FABRIC, 2 * T + 30 * NS), source="ufm")
+    back = after(sweep(CUT, 2 * T), manager, **{HOST: 2 * T + 20 * NS})
+    assert back.anomalies == ()
+    [link] = [x for x in back.links if {(x.a_device, x.a_port), (x.b_device, x.b_port)} == ENDS]
+    assert link.sources == ("infiniband", "ufm")
+    assert link.speed_gbps > 0
+
+
+def test_a_cable_is_back_where_its_adapter_was_not_published() -> None:
+    adapters = tuple(x for x in MISSING.adapters if x.id != f"{CABLE.a:016x}")
+    back = after(sweep(CUT, 2 * T), previous=replace(MISSING, adapters=adapters), **{HOST: 3 * T})
+    assert cables(back) == cables(BEFORE)

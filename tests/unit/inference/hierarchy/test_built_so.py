@@ -174,3 +174,24 @@ def test_two_leaves_are_compared_by_sweeps_and_not_by_one_agent() -> None:
     cut = replace(fabric, cables=tuple(c for c in fabric.cables if c != cable))
     (found,) = infer(inputs_of(cut)).anomalies
     assert (found.kind, found.confidence > SURE) == ("MissingLink", True)
+
+
+def test_a_down_port_of_an_adapter_with_another_cable_lacks_its_cable() -> None:
+    """All peers have both ports of one adapter cabled. The cable was never published."""
+    two = shapes.rail_optimised(2, 4, 2, 1)
+    first, second = ({h: mine[i] for h, mine in two.adapters_of().items()} for i in (0, 1))
+    onto = {second[h].guid: first[h].guid for h in two.hosts}
+    cables = tuple(c._replace(a=onto[c.a], a_port=2) if c.a in onto else c for c in two.cables)
+    adapters = tuple(replace(x, port_count=2) for x in two.adapters if x.guid not in onto)
+    fabric = replace(two, adapters=adapters, cables=cables)
+    host = fabric.hosts[1]
+    for gone in (1, 2):
+        left = tuple(c for c in cables if (c.a, c.a_port) != (first[host].guid, gone))
+        ports = {}
+        for name in fabric.hosts:
+            mine = {c.a_port: c for c in left if c.a == first[name].guid}
+            facts = ((n, port_facts(first[name], mine.get(n))) for n in (1, 2))
+            ports[name] = tuple(replace(x, port=n, port_guid=first[name].port_guid + n - 1) for n, x in facts)
+        swept = inputs_of(replace(fabric, cables=left))
+        found = infer(replace(swept, infiniband=ports))
+        assert [(x.kind, x.confidence) for x in found.anomalies] == [("MissingLink", 0.9)]

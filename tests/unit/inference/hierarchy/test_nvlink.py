@@ -12,6 +12,7 @@ from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
 from hyperscout_inference.fabric.inputs import FabricInputs
 from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.nvlink import Gpus
 from hyperscout_sim.fabric.racks import RackCluster, racks
 from hyperscout_sim.readings.lldp_frames import heard
@@ -21,7 +22,7 @@ from hyperscout_topology.topology import Topology
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.inference import Tiers, inferred, tiers
+from support.inference import Tiers, inferred, inputs_of, own_ports, tiers
 from support.rack_inputs import changed, condition, degraded, domain_of, inferred_racks, seen, true_tiers
 from unit.inference.hierarchy.test_shapes import check_tree
 
@@ -700,3 +701,25 @@ def test_gpus_without_a_fabric_leave_the_wires_as_they_are() -> None:
     topology = inferred_racks(SMALL, gpus)
     assert tiers(topology) == tiers(inferred(SMALL.fabric))
     assert degraded(topology) == {}
+
+
+def test_a_host_without_gpus_that_lost_its_cable_is_without_evidence() -> None:
+    """Its agent still reports the adapter, with a port that is down."""
+    cluster = racks(2, 2, trays=3, rails=2, spines=2, cpu_nodes=1)
+    host = next(x for x in cluster.fabric.hosts if "cpu" in x)
+    mine = {x.guid for x in cluster.fabric.adapters if x.host == host}
+    ports = {x: own_ports(cluster.fabric, x) for x in cluster.fabric.hosts}
+    gpus = {node: tuple(found) for node, found in cluster.gpus.items()}
+
+    def inferred_from(fabric: SimFabric, previous: Topology | None = None) -> Topology:
+        swept = replace(inputs_of(fabric), infiniband=ports, gpus=gpus)
+        return infer(swept, previous=previous)
+
+    before = inferred_from(cluster.fabric)
+    lost = tuple(c for c in cluster.fabric.cables if c.a in mine)
+    ports[host] = own_ports(cluster.fabric, host, down=lost[0])
+    for gone in (lost, tuple(c for c in cluster.fabric.cables if {c.a, c.b} & {x.b for x in lost})):
+        rest = tuple(c for c in cluster.fabric.cables if c not in gone)
+        found = inferred_from(replace(cluster.fabric, cables=rest), before)
+        assert found.nodes_without_evidence == (host,)
+        assert len([h for h in found.hypernodes if h.parent is None]) == 1
