@@ -10,6 +10,7 @@ from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.faults import Fault, plant
 from hyperscout_sim.readings.sweep_text import sweep_text
 from support.command_line import CommandLine
+from support.real import ROOT
 
 FABRIC = shapes.clos2(2, 4, 2)
 
@@ -156,3 +157,16 @@ def test_a_pattern_that_is_no_expression_is_refused(run: CommandLine, tmp_path: 
     ran = run("infer", "--ibnetdiscover", saved(FABRIC, tmp_path), "--compute-ports", "(")
     assert ran.code == 2
     assert "--compute-ports" in ran.err
+
+
+@pytest.mark.parametrize("lines", [100, 250, 300])
+def test_a_dump_that_was_cut_off_is_a_gap(run: CommandLine, lines: int, tmp_path: Path) -> None:
+    """What is left forms a tree of fewer hosts, in which nothing else is missing."""
+    whole = (ROOT / "examples/fabric.txt").read_text().splitlines(keepends=True)
+    cut = tmp_path / "fabric.txt"
+    cut.write_text("".join(whole[:lines]))
+    command = "infer", "--ibnetdiscover", str(cut)
+    assert run(*command).code == 0
+    ran = run(*command, "--strict")
+    assert ran.code == 3
+    assert "the dump is incomplete" in ran.err
