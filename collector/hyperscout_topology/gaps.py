@@ -1,7 +1,11 @@
-"""Finds what keeps the domains of a topology from being one tree. No anomaly and no condition says it."""
+"""Finds what keeps the domains of a topology from being one tree. No anomaly and no condition says it.
 
+Hosts that only a GUID identifies have no name that a job can use, so Slurm and the placer leave them out.
+"""
+
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +15,8 @@ from hyperscout_formats.text.host_list import fold
 from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.topology import LinkTable, Topology
 
+_GUID = re.compile(r"[0-9a-f]+")
+_GUID_LENGTH = 16
 _MAX_CHARACTERS = 2_000  # of the names in one line
 
 
@@ -94,3 +100,30 @@ def names_line(names: Collection[str]) -> str:
     """Return the names as a host list of at most 2,000 characters."""
     text = fold(sorted(names))
     return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "... (all: -o json)"
+
+
+def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
+    """Return the hosts in the tree that only a GUID identifies: no source names the host of that adapter.
+
+    A topology without adapters is judged by the form of the names alone.
+    """
+    leaves = (h.nodes for h in topology.hypernodes if not h.children)
+    found = {n for nodes in leaves for n in nodes if len(n) == _GUID_LENGTH and _GUID.fullmatch(n)}
+    if found and topology.adapters:
+        found &= {a.node for a in topology.adapters if a.node == a.id}
+    return tuple(sorted(found))
+
+
+def named_only(topology: Topology) -> Topology:
+    """Return the topology without `unnamed_hosts` in its HyperNodes, and without HyperNodes that held only
+    such hosts."""
+    out = set(unnamed_hosts(topology))
+    if not out:
+        return topology
+    kept = {h.name: [n for n in h.nodes if n not in out] for h in topology.hypernodes}
+    hypernodes = (
+        replace(h, nodes=tuple(kept[h.name]), children=tuple(c for c in h.children if kept.get(c)))
+        for h in topology.hypernodes
+        if kept[h.name]
+    )
+    return replace(topology, hypernodes=tuple(hypernodes))

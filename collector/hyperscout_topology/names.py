@@ -1,18 +1,13 @@
 """Checks and formats names for other programs: YAML scalars, Kubernetes node names, Slurm names.
 
-Hosts that only a GUID identifies have no name that a job can use, so Slurm and the placer leave them out.
-
 Names come from the network (node descriptions, LLDP system names), so they may be any text.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from hyperscout_formats.text.counts import and_more
-
-from hyperscout_topology.topology import Topology
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*")
 # Words that a YAML 1.1 parser (types bool, null and float) or Slurm's parser reads as another type.
@@ -20,8 +15,6 @@ _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null",
 _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
-_GUID = re.compile(r"[0-9a-f]+")
-_GUID_LENGTH = 16
 _MAX_NAMED = 20
 _LEVELS = ("nvlink", "leaf", "pod", "core")
 _HIGHER = re.compile(r"core-([1-9][0-9]{0,3})")
@@ -73,30 +66,3 @@ def left_out(names: Sequence[str], why: str) -> Iterator[str]:
     if names:
         listed = ", ".join(json.dumps(name) for name in names[:_MAX_NAMED])
         yield f"# left out, {why}: {listed}{and_more(len(names) - _MAX_NAMED)}\n"
-
-
-def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
-    """Return the hosts in the tree that only a GUID identifies: no source names the host of that adapter.
-
-    A topology without adapters is judged by the form of the names alone.
-    """
-    leaves = (h.nodes for h in topology.hypernodes if not h.children)
-    found = {n for nodes in leaves for n in nodes if len(n) == _GUID_LENGTH and _GUID.fullmatch(n)}
-    if found and topology.adapters:
-        found &= {a.node for a in topology.adapters if a.node == a.id}
-    return tuple(sorted(found))
-
-
-def named_only(topology: Topology) -> Topology:
-    """Return the topology without `unnamed_hosts` in its HyperNodes, and without HyperNodes that held only
-    such hosts."""
-    out = set(unnamed_hosts(topology))
-    if not out:
-        return topology
-    kept = {h.name: [n for n in h.nodes if n not in out] for h in topology.hypernodes}
-    hypernodes = (
-        replace(h, nodes=tuple(kept[h.name]), children=tuple(c for c in h.children if kept.get(c)))
-        for h in topology.hypernodes
-        if kept[h.name]
-    )
-    return replace(topology, hypernodes=tuple(hypernodes))

@@ -41,8 +41,8 @@ def read_forest(path: str, *, unnamed: bool) -> "tuple[Topology, Forest]":
     """A saved topology for the placer, with a note about hosts that only a GUID identifies (`unnamed`: they
     are nodes). Raises BadInputError that names the field or the HyperNode."""
     from hyperscout_placer.cluster.forest import Forest, ForestError
+    from hyperscout_topology.gaps import named_only
     from hyperscout_topology.json_reader import TopologyError, from_json
-    from hyperscout_topology.names import named_only
 
     data = read_json(path)
     try:

@@ -27,8 +27,7 @@ def unnamed_option(command: Command) -> Command:
 def note_unnamed(topology: "Topology") -> None:
     """Say on stderr how many hosts are left out because only a GUID identifies them."""
     from hyperscout_formats.text.counts import are, count
-    from hyperscout_topology.gaps import names_line
-    from hyperscout_topology.names import unnamed_hosts
+    from hyperscout_topology.gaps import names_line, unnamed_hosts
 
     if out := unnamed_hosts(topology):
         them = "it" if len(out) == 1 else "them"

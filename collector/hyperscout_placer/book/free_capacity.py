@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
-from hyperscout_topology.names import named_only
+from hyperscout_topology.gaps import named_only
 from hyperscout_topology.topology import Topology
 
 from hyperscout_placer.book.node_capacity import NodeCapacity

@@ -9,14 +9,8 @@ from dataclasses import replace
 from itertools import chain
 
 from hyperscout_formats.text.host_list import fold
-from hyperscout_topology.names import (
-    are_slurm_names,
-    is_slurm_name,
-    left_out,
-    named_only,
-    scalar,
-    unnamed_hosts,
-)
+from hyperscout_topology.gaps import named_only, unnamed_hosts
+from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, scalar
 from hyperscout_topology.topology import HyperNode, Topology
 
 _MAX_DOUBLINGS = 15  # Slurm supports block sizes up to 2**15 times the base

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import platform
 from pathlib import Path
 
-import pytest
 from hyperscout_collector.app.replica.heaps import trim_heaps
 from support.waiting import until
 
@@ -18,7 +16,6 @@ def resident() -> int:
     return int(fields[0]) << 10
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps free pages")
 async def test_pages_between_blocks_that_stay_are_returned() -> None:
     blocks = [bytes(16 << 10) for _ in range(4000)]
     del blocks[::2]

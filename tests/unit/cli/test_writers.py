@@ -11,8 +11,8 @@ from hyperscout_cli.shared.tree import tree
 from hyperscout_publish.hypernodes.wanted import unpublishable
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
 from hyperscout_publish.slurm.text import block_sizes, is_empty, slurm_block, slurm_tree, slurm_yaml
+from hyperscout_topology.gaps import unnamed_hosts
 from hyperscout_topology.json_reader import TopologyError, from_json
-from hyperscout_topology.names import unnamed_hosts
 from hyperscout_topology.objects import to_json, topology_json
 from hyperscout_topology.topology import Adapter, LinkTable, Topology
 from support.topologies import leaves, measured, pods, two_leaves
