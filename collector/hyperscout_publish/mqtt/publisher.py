@@ -122,9 +122,7 @@ class MqttPublisher(Publisher):
         states = await self._in_thread(states_of, topology)
         try:
             await self._bring(progress, topology, states)
-        except NotLeaderError as error:
-            raise PublishError(str(error), retry=False) from error
-        except RefusedError as error:
+        except (NotLeaderError, RefusedError) as error:
             raise PublishError(str(error)) from error
         except BrokerError as error:
             progress.session.drop(str(error))
@@ -223,10 +221,12 @@ class MqttPublisher(Publisher):
         at = _Progress(session)
         self._rival, self._refused = "", None
         try:
-            await self._send(at, self._own_state("syncing"))
+            # Writes may be forbidden for a moment, when the Lease is renewed late: reading goes on.
+            with suppress(NotLeaderError):
+                await self._send(at, self._own_state("syncing"))
             if self._reads_findings:
                 await session.subscribe(self.topics.findings)
-        except (RefusedError, NotLeaderError) as error:
+        except RefusedError as error:
             self._refused = str(error)
         self._progress = at
         self.wake()

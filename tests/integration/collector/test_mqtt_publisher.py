@@ -74,9 +74,11 @@ class Rig:
 
 @asynccontextmanager
 async def rig(broker: Mosquitto, identity: str = "one", **access: Any) -> AsyncIterator[Rig]:
-    tls = access.pop("tls", False)
+    tls, reads_findings = access.pop("tls", False), access.pop("reads_findings", False)
+    leads = access.pop("leads", True)
     given: dict[str, Any] = {"client_id": f"hyperscout-{identity}", "qos": 1} | access
     fence = Stopping()
+    fence.leads = leads
     publisher = MqttPublisher(
         Access(Broker("localhost" if tls else "127.0.0.1", broker.port, tls), **given),
         "lab",
@@ -87,6 +89,7 @@ async def rig(broker: Mosquitto, identity: str = "one", **access: Any) -> AsyncI
         timer=time.monotonic,
         rng=Random(1),
         sleep=lambda seconds: asyncio.sleep(min(seconds, 2) / 20),
+        reads_findings=reads_findings,
     )
     runner = PublisherRunner([publisher], rng=Random(1))
     tasks = [
@@ -372,6 +375,26 @@ async def test_the_will_of_a_leader_before_us_does_not_stand(tmp_path: Path) -> 
             await other.until(lambda: offline_of(other) == ["old"])
             await other.until(lambda: follows(other, 8) and leader(other)["identity"] == "new")
             assert new.runner.problems == []
+
+
+async def test_a_leader_whose_lease_is_renewed_late_reads_and_publishes(tmp_path: Path) -> None:
+    """Nothing tells the publisher that it may write again."""
+    async with (
+        mosquitto(tmp_path) as broker,
+        listening(broker, "lab/collector") as other,
+        rig(broker, "late", leads=False, reads_findings=True) as late,
+    ):
+        read: list[str] = []
+        late.publisher.received.subscribe(lambda topic, payload, retained: read.append(topic))
+        late.offer(two_leaves())
+        await eventually(lambda: any("another replica may lead" in x for x in late.runner.problems))
+        await eventually(late.publisher._connection.tried.is_set)
+        assert other.heard == [], "a replica that may not write writes nothing"
+        late.fence.leads = True
+        await late.out(7)
+        await other.until(lambda: leader(other)["state"] == "online")
+        await send(broker, "lab/findings/leaf-1", {})
+        await eventually(lambda: read == ["lab/findings/leaf-1"])
 
 
 def offline_of(listener: Listener) -> list[str]:
