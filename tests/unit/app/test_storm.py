@@ -73,6 +73,8 @@ async def test_inference_waits_after_a_start_with_many_agents(
     rig = Rig(published.published, published.state)
     async with running(rig, monkeypatch) as task:
         assert await _quiet(rig)
+        rig.now_ns += 11 * S
+        assert await _quiet(rig)
         rig.now_ns += 2 * S
         await until(task, lambda: len(rig.tried) == 1)
 

@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
 _IDLE_S = 3600.0  # longest wait when nothing is due
-_STORM_LOOKS = 40  # in all, each after `LOOK_S`
+_STORM_LOOKS = 60  # in all, each after `LOOK_S`
 _CLOSE_S = 15.0  # leaves time for the steps of the stop that follow
 
 

@@ -6,6 +6,9 @@ from hyperscout_runtime.units import NS
 
 MANY = 20  # agents: a smaller cluster never waits
 _WITHIN_NS = NS
+# After a restart, agents find the collector again within 10 s, and most of them send their full states later
+# than a second after it listens.
+_RETURN_NS = 12 * NS
 
 
 class Storm:
@@ -13,19 +16,23 @@ class Storm:
 
     def __init__(self) -> None:
         self._newest: deque[int] = deque(maxlen=MANY)
+        self._began_ns: int | None = None
 
     def begin(self, now_ns: int) -> None:
         """Record that many agents are expected to send their full states from now on."""
-        self._newest.extend([now_ns] * MANY)
+        self._began_ns = now_ns
 
     def full_state(self, now_ns: int) -> None:
         """Record that an agent has sent its full state."""
         self._newest.append(now_ns)
 
     def is_on(self, now_ns: int) -> bool:
-        """Whether `MANY` agents have sent their full states within the last second."""
+        """Whether agents are expected, or `MANY` have sent their full states within the last second."""
+        if self._began_ns is not None and abs(now_ns - self._began_ns) < _RETURN_NS:
+            return True
         return len(self._newest) == MANY and abs(now_ns - self._newest[0]) < _WITHIN_NS
 
     def end(self) -> None:
         """Record that no further full states are expected."""
         self._newest.clear()
+        self._began_ns = None
