@@ -21,7 +21,6 @@ STEPS = (500, 1000, 2000)
 AGENTS = STEPS[-1]
 CHANGES = 300  # over three minutes: cables go down, and the first of them return
 BUDGET_AGENTS = 10_000
-TIMEOUT_S = 300.0
 
 
 def measured(
@@ -29,16 +28,7 @@ def measured(
 ) -> Report:
     """One load test with its files in `folder`."""
     folder.mkdir()
-    settings = LoadTestSettings(
-        agents,
-        processes=2,
-        changes=changes,
-        changes_per_minute=100,
-        refresh_interval_s=60,
-        timeout_s=TIMEOUT_S,
-        tls=tls,
-        restart=restart,
-    )
+    settings = LoadTestSettings(agents, changes=changes, tls=tls, restart=restart)
     return asyncio.run(run(settings, folder, print))
 
 

@@ -136,13 +136,7 @@ def main() -> None:
     chosen = parser.parse_args()
     raise_open_files()
     settings = LoadTestSettings(
-        chosen.nodes,
-        processes=2,
-        changes=CHANGES,
-        changes_per_minute=PER_MINUTE,
-        refresh_interval_s=60,
-        timeout_s=TIMEOUT_S,
-        tls=False,
+        chosen.nodes, changes=CHANGES, changes_per_minute=PER_MINUTE, timeout_s=TIMEOUT_S, tls=False
     )
     with (
         tempfile.TemporaryDirectory() as folder,

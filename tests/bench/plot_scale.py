@@ -49,14 +49,7 @@ PANELS: Sequence[tuple[str, Callable[[Figures], float], int]] = (
 def measured(agents: int) -> Figures:
     """One load test, with a restart of the collector."""
     settings = LoadTestSettings(
-        agents,
-        processes=2,
-        changes=CHANGES,
-        changes_per_minute=PER_MINUTE,
-        refresh_interval_s=60,
-        timeout_s=TIMEOUT_S,
-        tls=False,
-        restart=True,
+        agents, changes=CHANGES, changes_per_minute=PER_MINUTE, timeout_s=TIMEOUT_S, tls=False, restart=True
     )
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(run(settings, Path(folder), lambda text: print(text, file=sys.stderr))).data()

@@ -114,7 +114,7 @@ def loadtest(
         raise click.UsageError("--plaintext and --restart need a new collector: leave out --collector")
     if changes is None:
         changes = round((duration_s or 180.0) * changes_per_minute / 60)
-    target = None if collector is None else existing(collector, agents)
+    target = None if collector is None else existing(collector)
     with_tls = target.credentials.ca is not None if target is not None else not plaintext
     settings = LoadTestSettings(
         agents, processes, changes, changes_per_minute, refresh_interval_s, timeout_s, with_tls, restart
@@ -157,7 +157,7 @@ def _local_ports() -> int:
     return int(last) - int(first) + 1
 
 
-def existing(endpoint: Endpoint, agents: int) -> Target:
+def existing(endpoint: Endpoint) -> Target:
     """The collector at an address. Raises CliError if it has agents, also those of an earlier load test."""
     from hyperscout_cli.remote.client import Collector
 

@@ -21,11 +21,11 @@ class LoadTestSettings:
     """
 
     agents: int
-    processes: int
-    changes: int
-    changes_per_minute: int
-    refresh_interval_s: float
-    timeout_s: float
+    processes: int = 2
+    changes: int = 0
+    changes_per_minute: int = 100
+    refresh_interval_s: float = 60.0
+    timeout_s: float = 600.0
     tls: bool = True
     restart: bool = False
 

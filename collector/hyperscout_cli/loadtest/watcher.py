@@ -17,7 +17,7 @@ from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
 
 OPTIONS = (("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.enable_http_proxy", 0))
 _AGAIN_S = 0.2
-_AWAY_S = 60.0  # until the test is given up; a collector with the findings of 10,000 agents starts in 20 s
+_AWAY_S = 120.0  # until the test is given up; a collector with the findings of 10,000 agents starts in 20 s
 
 Port = tuple[str, str]  # node and interface
 
