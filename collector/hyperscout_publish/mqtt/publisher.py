@@ -158,8 +158,7 @@ class MqttPublisher(Publisher):
         self._generation = topology.generation
         us = self._own_state("online", len(at.out))
         if us.payload != at.own_state:
-            await self._send(at, us)
-            at.own_state = us.payload
+            await self._send_own(at, us)
 
     async def _bring_states(
         self, at: "_Progress", generation: int, states: dict[str, State]
@@ -191,6 +190,10 @@ class MqttPublisher(Publisher):
         self._fence.remaining_s()
         await at.session.publish(message)
 
+    async def _send_own(self, at: "_Progress", state: Outgoing) -> None:
+        await self._send(at, state)
+        at.own_state = state.payload
+
     async def _list(self, at: "_Progress", ours: Collection[str]) -> set[str]:
         """Return HyperNodes with retained states that are not in `ours`: old ones, or of another process.
 
@@ -199,6 +202,8 @@ class MqttPublisher(Publisher):
         """
         self._listed.clear()
         self._is_listed.clear()
+        if not at.own_state:
+            await self._send_own(at, self._own_state("syncing"))
         # QoS 0: a broker queues a limited number of messages of higher QoS and drops the rest.
         await at.session.subscribe(self.topics.hypernodes, 0, _LIST_TIMEOUT_S)
         await at.session.subscribe(self.topics.collector, 1, _LIST_TIMEOUT_S)
@@ -223,7 +228,7 @@ class MqttPublisher(Publisher):
         try:
             # Writes may be forbidden for a moment, when the Lease is renewed late: reading goes on.
             with suppress(NotLeaderError):
-                await self._send(at, self._own_state("syncing"))
+                await self._send_own(at, self._own_state("syncing"))
             if self._reads_findings:
                 await session.subscribe(self.topics.findings)
         except RefusedError as error:
