@@ -108,10 +108,10 @@ def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     """Links of `old` without a link in `new` between the same ends, in either order."""
     before, after = table_of(old), table_of(new)
     a, b = _ends(after)
-    had, has = _joined(*_ends(before)), _joined(a, b)
+    had, has = joined_hashes(*_ends(before)), joined_hashes(a, b)
     rows, _ = unaligned(had, has)
     rows = rows[~_are_in(has, had[rows])]
-    rows = rows[~_are_in(_joined(b, a), had[rows])] if len(rows) else rows
+    rows = rows[~_are_in(joined_hashes(b, a), had[rows])] if len(rows) else rows
     return [before[i] for i in rows.tolist()]
 
 
@@ -208,17 +208,17 @@ def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
 @lru_cache(maxsize=3)  # all watchers compare a generation with the one before, and later with the next
 def _rows(table: LinkTable) -> _Hashes:
     """A hash of each whole row. The caller must not change the array."""
-    hashes = _joined(*_ends(table))
+    hashes = joined_hashes(*_ends(table))
     columns: tuple[tuple[Sequence[object], npt.NDArray[np.int32]], ...] = (
         (table.fabrics, table.fabric),
         (table.source_sets, table.sources),
         (table.rates, table.rate),
     )
     for values, column in columns:
-        hashes = _joined(hashes, _of(values)[column] if len(column) else hashes)
+        hashes = joined_hashes(hashes, _of(values)[column] if len(column) else hashes)
     if table.notes:
         rows = np.fromiter(table.notes, np.int64, len(table.notes))
-        hashes[rows] = _joined(hashes[rows], _of(list(table.notes.values())))
+        hashes[rows] = joined_hashes(hashes[rows], _of(list(table.notes.values())))
     return hashes
 
 
@@ -227,7 +227,9 @@ def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
     devices, ports = _of_devices(table.devices), _of(table.ports)
     if not len(table):
         return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-    return _joined(devices[table.a], ports[table.a_port]), _joined(devices[table.b], ports[table.b_port])
+    return joined_hashes(devices[table.a], ports[table.a_port]), joined_hashes(
+        devices[table.b], ports[table.b_port]
+    )
 
 
 @memoized  # the devices stay where only links change
@@ -239,7 +241,7 @@ def _of(values: Sequence[object]) -> _Hashes:
     return np.fromiter(map(hash, values), np.int64, len(values)).view(np.uint64)
 
 
-def _joined(one: _Hashes, other: _Hashes) -> _Hashes:
+def joined_hashes(one: _Hashes, other: _Hashes) -> _Hashes:
     """A hash of both hashes, in this order."""
     mixed = one * _MIX
     mixed ^= mixed >> np.uint64(29)

@@ -11,11 +11,10 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, MAX_PORT, SWITCH, Sweep
 from hyperscout_runtime.units import NS
-from hyperscout_topology.link_changes import contains, links_at
+from hyperscout_topology.link_changes import contains, joined_hashes, links_at
 from hyperscout_topology.memo import MemoByNode
 from hyperscout_topology.topology import Endpoint, Topology
 
@@ -25,7 +24,6 @@ from hyperscout_inference.fabric.manager_sweeps import MANAGERS
 from hyperscout_inference.fabric.network import RETURNED, Vanished
 from hyperscout_inference.fabric.part import Guids, Longs, Part, join_port, split_port
 
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring numbers
 _NEVER_OLD_NS: Final = 2**63 - 1  # evidence without a timestamp counts as the newest
 CONFIRMED_NS: Final = 60 * NS  # by then another sweep has confirmed a change, or has not
 _MAX_GUID, _MAX_PORT = 2**64 - 1, 2**20 - 1
@@ -180,19 +178,15 @@ def _not_shown(ports: Sequence[_Up], sweeps: Sequence[SweepSeen]) -> list[_Up]:
     if not ports:
         return []
     guids = np.fromiter((one.end[0] for one in ports), np.uint64, len(ports))
-    found = _hash(guids, np.fromiter((one.end[1] for one in ports), np.uint64, len(ports)))
+    found = joined_hashes(guids, np.fromiter((one.end[1] for one in ports), np.uint64, len(ports)))
     ordered = np.sort(guids)
     is_shown = np.zeros(len(ports), np.bool_)
     for sweep in (seen.sweep for seen in sweeps):
         mine = contains(ordered, sweep.guid)
         for device, port in ((sweep.device, sweep.port), (sweep.peer, sweep.peer_port)):
             rows = mine[device]
-            is_shown |= np.isin(found, _hash(sweep.guid[device[rows]], port[rows].astype(np.uint64)))
+            is_shown |= np.isin(found, joined_hashes(sweep.guid[device[rows]], port[rows].astype(np.uint64)))
     return [ports[i] for i in np.flatnonzero(~is_shown).tolist()]
-
-
-def _hash(guids: npt.NDArray[np.uint64], ports: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    return guids + ports * _MIX
 
 
 def _owned(ports: Sequence[_Up], previous: Topology) -> dict[_End, int]:
