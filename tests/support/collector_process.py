@@ -125,6 +125,9 @@ async def collector_process(
     try:
         await found.listening()
         yield found
+    except BaseException:  # pytest shows it with the failure of the test
+        sys.stderr.write(f"collector with {data_dir} logged:\n{found.said.decode(errors='replace')}")
+        raise
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -235,3 +235,10 @@ def test_agents_of_the_former_leader_are_listed_until_they_report_or_are_forgott
     world.disconnect("n1")
     world.remove("n2", "a")
     assert world.listed() == {}
+
+
+def test_agents_of_the_former_leader_may_have_evidence_here() -> None:
+    """As after a second take-over, where this replica's own evidence is loaded."""
+    findings = [(node, *SEEN[1:]) for node in ("n1", "n2")]
+    world = World(findings, earlier={"n1": T0, "n2": T0, "n3": T0})
+    assert world.listed() == {"n1": False, "n2": False, "n3": False}

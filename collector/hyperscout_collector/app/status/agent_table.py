@@ -62,7 +62,7 @@ class AgentTable:
         self._order: list[str] = []  # the keys of `_encoded`, sorted
         self._earlier = {agent.node: agent for agent in earlier}  # that have not reported yet
         streams.changed.subscribe(self.touch)
-        for node in self._earlier:
+        for node in list(self._earlier):  # `touch` removes those with evidence
             self.touch(node)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
