@@ -5,10 +5,17 @@ The setting `source` in the group `lldp` is HYPERSCOUT_AGENT_LLDP__SOURCE in the
 
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
+from hyperscout_formats.text.reporters import (
+    CLUSTER_FORM,
+    fabric_reporter,
+    is_cluster,
+    node_in,
+    switch_reporter,
+)
 from hyperscout_runtime.connections import GRPC_PORT
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_runtime.settings import ProcessSettings, load
@@ -73,6 +80,11 @@ class AgentSettings(ProcessSettings):
         min_length=1,
         max_length=_MAX_NAME_CHARS,
         description="Name under which this node reports; in Kubernetes the name of the Node.",
+    )
+    cluster: str = Field(
+        default="",
+        description='Cluster of this node, as the collector\'s setting `clusters` names it; "" = the '
+        "collector's own cluster.",
     )
     role: Literal["node", "switch", "fabric"] = Field(
         default="node",
@@ -145,11 +157,22 @@ class AgentSettings(ProcessSettings):
             raise ValueError(f"{value!r} has a slash: expected a name without one")
         return value
 
+    @field_validator("cluster")
+    @classmethod
+    def _check_cluster(cls, value: str) -> str:
+        if value and not is_cluster(value):
+            raise ValueError(f"{value!r}: expected {CLUSTER_FORM}")
+        return value
+
     @model_validator(mode="after")
     def _check_role(self) -> "AgentSettings":
         problems = {"switch": _switch_problems, "fabric": _fabric_problems}.get(self.role)
-        for problem in problems(self) if problems else ():
+        for problem in chain(_name_too_long(self), problems(self) if problems else ()):
             raise ValueError(problem)
+        if self.cluster and self.role != "node":
+            raise ValueError(
+                f"cluster: has no effect with role {self.role}: a fabric may serve many clusters"
+            )
         for name, group in self.fabric_groups.items():
             if group.on and self.role != "fabric":
                 raise ValueError(f"{name}: needs role: fabric, so that its credentials are in one place")
@@ -158,7 +181,7 @@ class AgentSettings(ProcessSettings):
     @property
     def reporter(self) -> str:
         """The reporter's name in findings. Names of nodes have no slash."""
-        return _REPORTERS[self.role](self.node)
+        return _REPORTERS[self.role](self.cluster, self.node)
 
     @property
     def fabric_groups(self) -> dict[str, FabricGroup]:
@@ -183,16 +206,15 @@ class AgentSettings(ProcessSettings):
         )
 
 
-_REPORTERS: Mapping[str, Callable[[str], str]] = {
-    "node": str,
-    "switch": switch_reporter,
-    "fabric": fabric_reporter,
+_REPORTERS: Mapping[str, Callable[[str, str], str]] = {
+    "node": node_in,
+    "switch": lambda _, name: switch_reporter(name),
+    "fabric": lambda _, name: fabric_reporter(name),
 }
 
 
 def _switch_problems(settings: AgentSettings) -> Iterator[str]:
     """Yield the problems of settings that have no effect, or cannot be met, on a switch."""
-    yield from _name_too_long(settings)
     for name in _unused(settings.node_groups):
         yield f"{name}: has no effect with role switch, where only the probe `switch` runs"
     if not settings.lldp.enabled:
@@ -207,7 +229,6 @@ def _switch_problems(settings: AgentSettings) -> Iterator[str]:
 
 def _fabric_problems(settings: AgentSettings) -> Iterator[str]:
     """Yield the problems of settings that have no effect with role fabric."""
-    yield from _name_too_long(settings)
     for name in _unused({"lldp": settings.lldp, **settings.node_groups}):
         yield f"{name}: has no effect with role fabric, which does not observe this machine"
     if not any(group.on for group in settings.fabric_groups.values()):
@@ -217,7 +238,8 @@ def _fabric_problems(settings: AgentSettings) -> Iterator[str]:
 def _name_too_long(settings: AgentSettings) -> Iterator[str]:
     most = _MAX_NAME_CHARS - (len(settings.reporter) - len(settings.node))
     if len(settings.node) > most:
-        yield f"node: expected at most {most} characters with role {settings.role}"
+        beside = f"cluster {settings.cluster}" if settings.cluster else f"role {settings.role}"
+        yield f"node: expected at most {most} characters with {beside}"
 
 
 def _unused(groups: Mapping[str, LldpSettings | NodeGroup]) -> Iterator[str]:

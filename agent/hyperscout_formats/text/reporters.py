@@ -1,8 +1,10 @@
-"""Defines the names of reporters: a node's own name, or a name that no node can have.
+"""Defines the names of reporters: the name of a node, or a name that no node can have.
 
-Kubernetes allows no slash in the name of a node (RFC 1123), and neither does the agent's setting `node`.
+Kubernetes allows no slash in the name of a node (RFC 1123), and neither does the agent's setting `node`. A
+node of one of several clusters is called CLUSTER/NODE. A node of the collector's own cluster has no prefix.
 """
 
+import re
 from typing import Final
 
 SWITCH_PROBE: Final = "switch"
@@ -13,6 +15,11 @@ FABRIC_PROBES: Final = frozenset({"snmp", "ufm", "netq", "nmx"})
 DEVICE_PROBE: Final = "device"
 _SWITCH: Final = "switch/"
 _FABRIC: Final = "fabric/"
+_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123
+_NO_CLUSTERS: Final = frozenset({_SWITCH[:-1], _FABRIC[:-1]})  # reporters with these prefixes are no nodes
+CLUSTER_FORM: Final = (
+    "a DNS label (at most 63 lower-case letters, digits and '-') other than 'switch' and 'fabric'"
+)
 
 
 def switch_reporter(name: str) -> str:
@@ -41,14 +48,36 @@ def is_fabric(reporter: str) -> bool:
 
 
 def is_node(reporter: str) -> bool:
-    """Return whether the reporter is a node."""
-    return "/" not in reporter
+    """Return whether the reporter is a node, of any cluster."""
+    return not (is_switch(reporter) or is_fabric(reporter))
+
+
+def is_cluster(text: str) -> bool:
+    """Return whether the text is a valid name of a cluster. `CLUSTER_FORM` says what is."""
+    return _LABEL.fullmatch(text) is not None and text not in _NO_CLUSTERS
+
+
+def node_in(cluster: str, name: str) -> str:
+    """Return the name of a node of a cluster; "" = the collector's own cluster."""
+    return f"{cluster}/{name}" if cluster else name
+
+
+def cluster_of(reporter: str) -> str:
+    """Return the cluster of a node; "" = the collector's own cluster, or the reporter is no node."""
+    return reporter.partition("/")[0] if "/" in reporter and is_node(reporter) else ""
+
+
+def device_of(reporter: str) -> str:
+    """Return the name of the node, the switch or the agent of role fabric, without the role."""
+    return reporter if is_node(reporter) else reporter.partition("/")[2]
+
+
+def name_in_cluster(node: str) -> str:
+    """Return the name of a node without the prefix of its cluster."""
+    return node.rpartition("/")[2]
 
 
 def is_reporter(text: str) -> bool:
     """Return whether the text is a valid reporter name."""
-    return "/" not in text.removeprefix(_FABRIC if is_fabric(text) else _SWITCH) and text not in (
-        "",
-        _SWITCH,
-        _FABRIC,
-    )
+    prefix, slash, name = text.rpartition("/")
+    return bool(name) and (not slash or prefix in _NO_CLUSTERS or is_cluster(prefix))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
-from hyperscout_formats.text.reporters import is_node
+from hyperscout_formats.text.reporters import device_of, is_node
 from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.rows import Key
@@ -44,7 +44,7 @@ class Cause:
 
         Earlier findings about them are the cause of a generation that no new finding caused.
         """
-        mine = [key for key in (*self.earlier, *self.findings) if key.node.rpartition("/")[2] in names]
+        mine = [key for key in (*self.earlier, *self.findings) if device_of(key.node) in names]
         if self.kind == AGE and (waited := mine or list(filter(_is_wide, self.earlier))):
             return Cause(FINDINGS, tuple(waited[: -MAX_NAMED - 1 : -1]), len(waited))
         wide = filter(_is_wide, reversed(self.findings))

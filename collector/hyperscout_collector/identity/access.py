@@ -6,7 +6,7 @@ authentication every caller is admitted, which suits only the loopback interface
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from hyperscout_formats.text.clean_text import cleaned
+from hyperscout_formats.text.reporters import cluster_of
 
 from hyperscout_collector.identity.callers import (
     AccessError,
@@ -46,8 +47,10 @@ class Access:
     """Checks credentials. `reviews`: None = callers without a certificate are admitted as "anonymous".
 
     `agents`: the service account of the node agents, as "namespace:name". `fabric`: the service account of
-    the agent that reports whole fabrics. `now_s`: the process's time, in which `until_s` of callers is;
-    `wall_s`: the machine's clock, for the times in tokens and certificates. Both are Unix seconds.
+    the agent that reports whole fabrics. `clusters`: the reviews of each other cluster, for the tokens of its
+    agents; all other tokens are those of the collector's own API server. `now_s`: the process's time, in
+    which `until_s` of callers is; `wall_s`: the machine's clock, for the times in tokens and certificates.
+    Both are Unix seconds.
     """
 
     def __init__(
@@ -56,19 +59,25 @@ class Access:
         agents: str = "",
         fabric: str = "",
         *,
+        clusters: Mapping[str, Reviews] | None = None,
         now_s: Callable[[], float] = time.time,
         wall_s: Callable[[], float] | None = None,
     ) -> None:
         self._reviews = reviews
         self._agents = agents
         self._fabric = fabric
+        self._clusters = clusters or {}
         self._now_s = now_s
         self._wall_s = wall_s or now_s
 
     # Agents
 
-    async def reporter(self, context: Any) -> Caller:
-        """Returns the caller that wants to report findings. Raises AccessError."""
+    async def reporter(self, context: Any, name: str) -> Caller:
+        """Returns the caller that wants to report findings. Raises AccessError.
+
+        `name`: the reporter that it says it is. It only decides which API server reviews the caller's token:
+        that of another cluster does not know the token.
+        """
         found = _shown(context)
         if found.certificate:
             caller = self._certified(found)
@@ -76,15 +85,18 @@ class Access:
             return caller
         if self._reviews is None:
             return Caller("anonymous")
-        return await self._agent(self._reviews, _token(found))
+        return await self._agent(self._reviews, _token(found), cluster_of(name))
 
     async def still_reports(self, caller: Caller) -> Caller:
         """Checks a caller again after its `until_s`. Returns it with a new `until_s`. Raises AccessError."""
-        again = await self._again(caller, self._agent)
+        cluster = cluster_of(caller.name) if caller.kind == "node" else ""
+        again = await self._again(caller, lambda reviews, token: self._agent(reviews, token, cluster))
         return replace(again, until_s=max(again.until_s, self._now_s() + _LATER_S))
 
-    async def _agent(self, reviews: Reviews, token: str) -> Caller:
-        caller = agent_of(await reviews.user(token), self._agents, self._fabric)
+    async def _agent(self, own: Reviews, token: str, cluster: str) -> Caller:
+        reviews = self._clusters[cluster] if cluster else own
+        fabric = "" if cluster else self._fabric  # fabrics belong to no cluster
+        caller = agent_of(await reviews.user(token), self._agents, fabric, cluster)
         until_s = self._until_s(token) + spread_s(caller.name)
         return replace(caller, until_s=until_s, token=token)
 

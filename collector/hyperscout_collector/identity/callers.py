@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import grpc
-from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
+from hyperscout_formats.text.reporters import fabric_reporter, is_node, is_reporter, node_in, switch_reporter
 
 Verb = Literal["get", "update"]
 Kind = Literal["anonymous", "node", "switch", "fabric", "reader", "admin", "user"]
@@ -23,7 +23,10 @@ Kind = Literal["anonymous", "node", "switch", "fabric", "reader", "admin", "user
 NODE_NAME = "authentication.kubernetes.io/node-name"  # user extra of a token that is bound to a pod or a node
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
-_URI = re.compile(r"hyperscout://(node|switch|fabric|reader|admin)/([A-Za-z0-9][A-Za-z0-9._@-]{0,252})")
+_URI = re.compile(
+    r"hyperscout://(node|switch|fabric|reader|admin)/"
+    r"((?:(?<=node/)[a-z0-9-]{1,63}/)?[A-Za-z0-9][A-Za-z0-9._@-]{0,252})"
+)
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1: b64token
 MAX_TOKEN_CHARS = 16 * 1024
 _SPREAD_S = 60  # spreads the checks of agents that started together
@@ -157,22 +160,24 @@ def of_certificate(uris: Sequence[str]) -> Caller:
     """Returns the one identity among a certificate's URIs. Raises UnknownCallerError."""
     matching = [uri for uri in uris if uri.lower().startswith("hyperscout:")]
     match = _URI.fullmatch(matching[0]) if len(matching) == 1 else None
-    if match is None:
+    # The name of a node with the prefix "switch/" would be that of a switch.
+    if match is None or not (is_reporter(match[2]) and is_node(match[2])):
         found = ", ".join(uris)[:200] or "none"
         raise UnknownCallerError(
-            "the client certificate must have one URI hyperscout://node/NAME, hyperscout://switch/NAME, "
-            "hyperscout://fabric/NAME, hyperscout://reader/NAME or hyperscout://admin/NAME among its subject "
+            "the client certificate must have one URI hyperscout://node/NAME (of another cluster: "
+            "hyperscout://node/CLUSTER/NAME), hyperscout://switch/NAME, hyperscout://fabric/NAME, "
+            "hyperscout://reader/NAME or hyperscout://admin/NAME among its subject "
             f"alternative names; its URIs: {found}"
         )
     kind: Any = match[1]
     return Caller(kind, match[2])
 
 
-def agent_of(user: User, service_account: str, fabric_service_account: str = "") -> Caller:
+def agent_of(user: User, service_account: str, fabric_service_account: str = "", cluster: str = "") -> Caller:
     """Returns the agent that this user is: the agent of a node, or the agent that reports whole fabrics.
 
-    Both service accounts have the form "namespace:name"; "" = no user may report in that role. Raises
-    NotAllowedError.
+    Both service accounts have the form "namespace:name"; "" = no user may report in that role. `cluster`: of
+    the API server that knows the user; "" = the collector's own. Raises NotAllowedError.
     """
     if fabric_service_account and user.name == _SERVICE_ACCOUNT + fabric_service_account:
         return Caller("fabric", fabric_service_account.partition(":")[2])
@@ -188,7 +193,7 @@ def agent_of(user: User, service_account: str, fabric_service_account: str = "")
             f"the token of {user.name} is not bound to a node: use a projected token of the agent's own pod "
             "(Kubernetes 1.30 or newer)"
         )
-    return Caller("node", user.node)
+    return Caller("node", node_in(cluster, user.node))
 
 
 def may_report(caller: Caller) -> None:
@@ -216,11 +221,10 @@ def reports_for(caller: Caller, node: str) -> None:
         case _:
             own = caller.name
     if own != node:
-        role, slash, name = node.partition("/")
+        role, name = ("node", node) if is_node(node) else node.split("/", 1)
         raise AnotherNameError(
-            f"these are the credentials of {caller.kind} {caller.name!r}, and Hello names "
-            f"{role if slash else 'node'} {(name if slash else node)!r}: "
-            "an agent reports for itself only (its settings `node` and `role`)",
+            f"these are the credentials of {caller.kind} {caller.name!r}, and Hello names {role} {name!r}: "
+            "an agent reports for itself only (its settings `node`, `cluster` and `role`)",
             str(caller),
         )
 

@@ -15,7 +15,7 @@ from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
 from hyperscout_formats.facts.clean_message import clean
 from hyperscout_formats.text.collector_time import stamp
 from hyperscout_formats.text.leader import refusal
-from hyperscout_formats.text.reporters import is_reporter
+from hyperscout_formats.text.reporters import cluster_of, is_reporter
 from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.committer import Committer
@@ -67,10 +67,12 @@ def server_options(max_streams: int) -> list[tuple[str, int]]:
 class IngestSettings:
     """Settings of the service.
 
-    Times in seconds. A stream without messages for `heartbeat_timeout_s` is ended.
+    `clusters`: whose nodes may report, besides those of the collector's own cluster. Times in seconds. A
+    stream without messages for `heartbeat_timeout_s` is ended.
     """
 
     version: str
+    clusters: frozenset[str] = frozenset()
     hello_timeout_s: float = 10.0
     heartbeat_interval_s: float = 10.0
     heartbeat_timeout_s: float = 35.0  # three heartbeats and a margin
@@ -177,11 +179,11 @@ class DiscoveryService(DiscoveryServiceServicer):
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"expected Hello, received {found or 'nothing'}"
             )
-        _check(first.hello)
+        _check(first.hello, settings.clusters)
         clean(first.hello)
         # Authenticate only after Hello: a client that is refused while it writes may not receive the reason.
         try:
-            caller = await self._identify.reporter(context)
+            caller = await self._identify.reporter(context, first.hello.node)
             reports_for(caller, first.hello.node)
         except AccessError as error:
             self._note(error, first.hello.node, context)
@@ -315,7 +317,7 @@ async def _read(context: Any) -> object:
         ) from error
 
 
-def _check(hello: Hello) -> None:
+def _check(hello: Hello, clusters: frozenset[str]) -> None:
     for name, text, least in (("node", hello.node, 1), ("version", hello.version, 0)):
         if not least <= len(text) <= MAX_NAME_CHARS:
             raise StreamEndedError(
@@ -326,6 +328,12 @@ def _check(hello: Hello) -> None:
         raise StreamEndedError(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"Hello: {hello.node!r} is not the name of an agent: the name of a node has no slash",
+        )
+    if (cluster := cluster_of(hello.node)) and cluster not in clusters:
+        raise StreamEndedError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"Hello: the collector's setting `clusters` has no {cluster!r}: add it, or correct the agent's "
+            "setting `cluster`",
         )
     if len(hello.probes) > _MAX_PROBES or any(len(probe) > MAX_NAME_CHARS for probe in hello.probes):
         raise StreamEndedError(

@@ -257,8 +257,7 @@ async def test_a_reader_that_follows_is_looked_at_again(
     ):
         assert (await anext(events)).kind == "snapshot"
         reviews.rights.clear()
-        assert collector.components.callers.reviews is not None
-        collector.components.callers.reviews._rights._kept.clear()
+        collector.components.callers.reviews[""]._rights._kept.clear()
         await publish(collector, two_leaves())
         async with asyncio.timeout(TIMEOUT_S):
             last = await anext(events)

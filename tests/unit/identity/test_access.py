@@ -10,14 +10,16 @@ from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.callers import (
     NODE_NAME,
     AccessError,
+    AnotherNameError,
     AskLaterError,
     NotAllowedError,
     Shown,
     UnknownCallerError,
+    reports_for,
     shown,
     spread_s,
 )
-from hyperscout_collector.identity.reviews import Reviews
+from hyperscout_collector.identity.reviews import TOKEN_REVIEWS, Reviews
 from hyperscout_kubernetes.errors import UnreachableError
 from support.identities import AGENT, AGENTS, FakeReviews, jwt
 
@@ -71,7 +73,7 @@ def world() -> World:
 
 
 async def test_an_agent_is_known_until_its_token_ends(world: World) -> None:
-    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    caller = await world.access.reporter(Context(AGENT_TOKEN), "n1")
     assert str(caller) == "node n1"
     assert caller.until_s == NOW_S + 600 + spread_s("n1")
     assert not world.access.over(caller)
@@ -79,7 +81,7 @@ async def test_an_agent_is_known_until_its_token_ends(world: World) -> None:
 
 async def test_a_token_that_does_not_say_when_it_ends_is_looked_at_again(world: World) -> None:
     world.server.users["opaque"] = world.server.users[AGENT_TOKEN]
-    caller = await world.access.reporter(Context("opaque"))
+    caller = await world.access.reporter(Context("opaque"), "n1")
     assert caller.until_s == NOW_S + 3600 + spread_s("n1")
 
 
@@ -87,7 +89,7 @@ async def test_a_token_that_lasts_for_years_is_looked_at_as_often(world: World) 
     """It may have been taken back long before it ends."""
     token = jwt(aud=["hyperscout"], exp=NOW_S + 1e8)
     world.server.users[token] = world.server.users[AGENT_TOKEN]
-    caller = await world.access.reporter(Context(token))
+    caller = await world.access.reporter(Context(token), "n1")
     assert caller.until_s == NOW_S + 3600 + spread_s("n1")
     world.now_s = caller.until_s
     del world.server.users[token]
@@ -106,7 +108,7 @@ async def test_a_token_that_lasts_for_years_is_looked_at_as_often(world: World) 
 )
 async def test_others_report_nothing(world: World, context: Context, error: type[AccessError]) -> None:
     with pytest.raises(error):
-        await world.access.reporter(context)
+        await world.access.reporter(context, "n1")
 
 
 async def test_an_agent_reads_nothing(world: World) -> None:
@@ -115,7 +117,7 @@ async def test_an_agent_reads_nothing(world: World) -> None:
 
 
 async def test_an_agent_whose_time_is_over_connects_again(world: World) -> None:
-    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    caller = await world.access.reporter(Context(AGENT_TOKEN), "n1")
     world.now_s = caller.until_s
     assert world.access.over(caller)
     del world.server.users[AGENT_TOKEN]
@@ -125,21 +127,21 @@ async def test_an_agent_whose_time_is_over_connects_again(world: World) -> None:
 
 
 async def test_an_agent_that_is_still_good_by_the_server_s_clock_goes_on(world: World) -> None:
-    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    caller = await world.access.reporter(Context(AGENT_TOKEN), "n1")
     world.now_s = caller.until_s
     again = await world.access.still_reports(caller)
     assert (again.name, again.until_s) == ("n1", world.now_s + 30)
 
 
 async def test_an_api_server_that_is_away_silences_no_agent(world: World) -> None:
-    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    caller = await world.access.reporter(Context(AGENT_TOKEN), "n1")
     world.server.trouble = UnreachableError("away")
     for _ in range(5):
         world.now_s = caller.until_s
         caller = await world.access.still_reports(caller)
         assert caller.until_s == world.now_s + 30
     with pytest.raises(AskLaterError):
-        await world.access.reporter(Context(AGENT_TOKEN))
+        await world.access.reporter(Context(AGENT_TOKEN), "n1")
     world.server.trouble = None
     del world.server.users[AGENT_TOKEN]
     world.now_s = caller.until_s
@@ -148,15 +150,57 @@ async def test_an_api_server_that_is_away_silences_no_agent(world: World) -> Non
 
 
 async def test_a_token_that_now_says_another_node_is_another_caller(world: World) -> None:
-    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    caller = await world.access.reporter(Context(AGENT_TOKEN), "n1")
     world.now_s = caller.until_s
     world.server.users[AGENT_TOKEN]["extra"] = {NODE_NAME: ["n2"]}
     assert (await world.access.still_reports(caller)).name == "n2"
 
 
+async def test_the_api_server_of_a_cluster_alone_reviews_the_tokens_of_its_agents() -> None:
+    """Both clusters have a node n1, and an agent may report for the node of its own cluster only."""
+    servers = {name: FakeReviews() for name in ("", "east", "west")}
+    reviews = {
+        name: Reviews(server, "hyperscout", clock=lambda: NOW_S, now_s=lambda: NOW_S)
+        for name, server in servers.items()
+    }
+    access = Access(reviews.pop(""), AGENTS, "hyperscout:fabric", clusters=reviews, now_s=lambda: NOW_S)
+    token = servers["east"].agent("n1", exp=NOW_S + 600)
+    caller = await access.reporter(Context(token), "east/n1")
+    reports_for(caller, "east/n1")
+    for other in ("n1", "west/n1", "east/n2"):
+        with pytest.raises(AnotherNameError):
+            reports_for(caller, other)
+    for other in ("n1", "west/n1", "switch/n1", "fabric/east"):
+        with pytest.raises(UnknownCallerError):
+            await access.reporter(Context(token), other)
+    assert (await access.still_reports(caller)).name == "east/n1"
+    assert [server.count(TOKEN_REVIEWS) for server in servers.values()] == [1, 1, 1]
+    fabric = servers["east"].user("system:serviceaccount:hyperscout:fabric")
+    with pytest.raises(NotAllowedError):
+        await access.reporter(Context(fabric), "east/n1")
+
+
+async def test_an_agent_of_a_cluster_whose_api_server_is_away_goes_on() -> None:
+    servers = FakeReviews(), FakeReviews()
+    own, east = (
+        Reviews(server, "hyperscout", clock=lambda: NOW_S, now_s=lambda: NOW_S) for server in servers
+    )
+    now_s = [NOW_S]
+    access = Access(own, AGENTS, clusters={"east": east}, now_s=lambda: now_s[0])
+    caller = await access.reporter(Context(servers[1].agent("n1", exp=NOW_S + 60)), "east/n1")
+    now_s[0] = caller.until_s
+    east._users._kept.clear()
+    servers[1].trouble = UnreachableError("away")
+    assert (await access.still_reports(caller)).name == "east/n1"
+    with pytest.raises(AskLaterError):
+        await access.reporter(Context(servers[1].agent("n2", exp=NOW_S + 600)), "east/n2")
+    own_agent = await access.reporter(Context(servers[0].agent("n1", exp=NOW_S + 600)), "n1")
+    assert own_agent.name == "n1", "the other cluster goes on"
+
+
 async def test_without_authentication_any_caller_may() -> None:
     access = Access()
-    caller = await access.reporter(Context())
+    caller = await access.reporter(Context(), "n1")
     assert caller.kind == "anonymous"
     assert not access.over(caller)
     assert (await access.admit(shown_by(), "update")).kind == "anonymous"
@@ -165,7 +209,7 @@ async def test_without_authentication_any_caller_may() -> None:
 async def test_an_unreadable_certificate_is_refused() -> None:
     auth = {"x509_pem_cert": [b"junk"], "peer_uri": [b"hyperscout://admin/ann"]}
     with pytest.raises(UnknownCallerError, match="cannot be read"):
-        await Access().reporter(Context(auth=auth))
+        await Access().reporter(Context(auth=auth), "n1")
     with pytest.raises(UnknownCallerError, match="cannot be read"):
         await Access().admit(shown(auth, ()), "get")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hyperscout.v1.topology_pb2 import AgentStatus
 from hyperscout_formats.facts.facts import Gpu, LatencyPort, NcclRun
-from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.client import Fence, Kube
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
@@ -27,7 +27,7 @@ from hyperscout_collector.app.build.lifecycle import Lifecycle, start
 from hyperscout_collector.app.build.publishers import build_publishers, build_publishing, needs_kubernetes
 from hyperscout_collector.app.build.servers import build_callers, start_servers
 from hyperscout_collector.app.metrics.page import Metrics, Timings
-from hyperscout_collector.app.settings.configured import connected
+from hyperscout_collector.app.settings.configured import connected, connected_clusters
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Components
 from hyperscout_collector.app.status.event_logs import all_lines
@@ -45,10 +45,11 @@ class Collector:
     """All components from the agents' streams to the publishers. `async with` starts and stops it.
 
     `clock`: None = the machine's; `timer`: monotonic seconds. `publishers`: used in addition to those in the
-    settings. `kube`: an existing client of the API server; it writes only while this collector leads.
-    `previous`: the topology that another leader published before this one took over; it replaces the one
-    saved on this disk. `agents`: those that the other leader knew. `used`: it may have used numbers of
-    generations up to this one. `transitions`: the number of times that the Lease moved to another replica.
+    settings. `kube`: an existing client of the API server; it writes only while this collector leads, and so
+    do the clients of other clusters. `previous`: the topology that another leader published before this one
+    took over; it replaces the one saved on this disk. `agents`: those that the other leader knew. `used`: it
+    may have used numbers of generations up to this one. `transitions`: the number of times that the Lease
+    moved to another replica.
 
     `start` sets `components`, `metrics` and the addresses. The other methods need them.
     """
@@ -98,7 +99,15 @@ class Collector:
             kube = self._kube
             if kube is None and needs_kubernetes(self.settings):
                 kube = await self._lifecycle.enter("Kubernetes client", await connected(self.settings))
-            context = Context(self.settings, kube, self._clock, self._timer, lifecycle=self._lifecycle)
+            fence = kube.fence if kube is not None else Fence()
+            clusters = {}
+            for name, client in (await connected_clusters(self.settings)).items():
+                clusters[name] = (await self._lifecycle.enter(f"client of cluster {name}", client)).fenced(
+                    fence
+                )
+            context = Context(
+                self.settings, kube, clusters, self._clock, self._timer, lifecycle=self._lifecycle
+            )
             timings = Timings()
             self.components = await self._build(context, timings)
             start(self.components, self._lifecycle)

@@ -1,7 +1,7 @@
 """What all builders share: settings, clocks, and the signals by which components notify each other."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hyperscout_kubernetes.client import Kube
@@ -43,10 +43,12 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`kube`: None = there is no API server. `timer`: monotonic seconds."""
+    """`kube`: None = there is no API server. `clusters`: the clients of the other clusters, by name. `timer`:
+    monotonic seconds."""
 
     settings: CollectorSettings
     kube: Kube | None
+    clusters: Mapping[str, Kube] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
     timer: Callable[[], float] = time.perf_counter
     signals: Signals = field(default_factory=Signals)

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
+from hyperscout_kubernetes.client import Kube
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.health_server import Answer, not_ready, ok
 from hyperscout_runtime.units import NS
@@ -62,12 +63,18 @@ def build_callers(context: Context) -> Callers:
 
     rest = RestCounters() if settings.rest_listen else None
     if settings.authenticate == "none":
-        return Callers(Access(now_s=now_s, wall_s=wall_s), None, rest, kube)
+        return Callers(Access(now_s=now_s, wall_s=wall_s), {}, rest, kube)
     if kube is None:
         raise StartError("authenticate: kubernetes needs an API server: set kubeconfig, or run in a pod")
-    reviews = Reviews(kube, settings.token_audience, clock=context.timer, now_s=wall_s)
+
+    def reviews_of(kube: Kube) -> Reviews:
+        return Reviews(kube, settings.token_audience, clock=context.timer, now_s=wall_s)
+
+    reviews = reviews_of(kube)
+    clusters = {name: reviews_of(one) for name, one in context.clusters.items()}
     accounts = settings.agent_service_account, settings.fabric_service_account
-    return Callers(Access(reviews, *accounts, now_s=now_s, wall_s=wall_s), reviews, rest, kube)
+    access = Access(reviews, *accounts, clusters=clusters, now_s=now_s, wall_s=wall_s)
+    return Callers(access, {"": reviews, **clusters}, rest, kube)
 
 
 async def start_servers(
@@ -95,8 +102,8 @@ async def start_servers(
         queue=None if publishing.gates is None else publishing.gates.queue,
     )
     lifecycle.on_stop("placement requests", placing.close)
-    if callers.reviews is not None:
-        lifecycle.on_stop("token reviews", callers.reviews.close)
+    for reviews in callers.reviews.values():
+        lifecycle.on_stop("token reviews", reviews.close)
     discovery = _discovery(context, components)
 
     def leave() -> None:
@@ -140,7 +147,7 @@ async def start_servers(
 def _discovery(context: Context, components: Components) -> DiscoveryService:
     evidence, ingest, inference = components.evidence, components.ingest, components.inference
     return DiscoveryService(
-        IngestSettings(components.version),
+        IngestSettings(components.version, frozenset(context.clusters)),
         ingest.streams,
         evidence.state,
         evidence.committer,

@@ -56,6 +56,17 @@ async def connected(settings: CollectorSettings) -> Kube:
         raise StartError(f"kubeconfig: {error}") from error
 
 
+async def connected_clusters(settings: CollectorSettings) -> dict[str, Kube]:
+    """A client of each other cluster, by name; they send no request yet. Raises StartError."""
+    found = {}
+    for name, file in settings.kubeconfigs.items():
+        try:
+            found[name] = await connect(file)
+        except KubeError as error:
+            raise StartError(f"clusters: {name}: {error}") from error
+    return found
+
+
 def own_namespace(settings: CollectorSettings, why: str) -> str:
     """The namespace of the collector's own objects: `lease_namespace`, or the namespace of its pod.
 

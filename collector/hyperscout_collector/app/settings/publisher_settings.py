@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
+from hyperscout_formats.text.reporters import CLUSTER_FORM, is_cluster
 from hyperscout_kubernetes.paths import NAME_FORM, is_name
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -12,6 +13,16 @@ def _object_name(text: str) -> str:
     if text and not is_name(text):
         raise ValueError(f"{text!r}: expected {NAME_FORM}")
     return text
+
+
+def cluster_file(text: str) -> tuple[str, Path]:
+    """Parse NAME=FILE into the name of a cluster and the path of its kubeconfig. Raises ValueError."""
+    name, equals, file = text.partition("=")
+    if not equals or not file:
+        raise ValueError(f"{text!r}: expected NAME=FILE, where FILE is a kubeconfig of the cluster")
+    if not is_cluster(name):
+        raise ValueError(f"{text!r}: the name {name!r} of a cluster: expected {CLUSTER_FORM}")
+    return name, Path(file)
 
 
 def _word(value: object) -> object:
@@ -37,6 +48,12 @@ class PublisherSettings(BaseModel):
     )
     kubeconfig: Path | None = Field(
         None, description="kubeconfig file of the cluster (default: the service account of the pod)"
+    )
+    clusters: tuple[str, ...] = Field(
+        (),
+        description="other clusters on the same fabrics: NAME=FILE, where FILE is a kubeconfig of the "
+        "cluster. Their nodes are called NAME/NODE, and each cluster gets the HyperNodes of its own nodes; "
+        "with kubernetes: dry-run the changes are printed",
     )
     deployment: ObjectName = Field(
         "",
@@ -158,24 +175,42 @@ class PublisherSettings(BaseModel):
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
     )
 
+    @field_validator("clusters")
+    @classmethod
+    def _are_clusters(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = [cluster_file(text)[0] for text in value]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{', '.join(twice)}: expected one kubeconfig for each cluster")
+        return value
+
     @field_validator("slurm_hook")
     @classmethod
     def _is_command(cls, value: str) -> str:
         shlex.split(value)  # raises ValueError
         return value
 
+    @property
+    def kubeconfigs(self) -> dict[str, Path]:
+        """The kubeconfig of each other cluster, by name."""
+        return dict(map(cluster_file, self.clusters))
+
     @model_validator(mode="after")
     def _check_publishers(self) -> "PublisherSettings":
-        needs_kubernetes = {
+        of_any_cluster = {
             "node_labels": self.node_labels != "off",
             "taints": self.taints != "off",
             "kueue_topology": bool(self.kueue_topology),
-            "gates": self.gates != "off",
-            "deployment": bool(self.deployment),
         }
+        of_own_cluster = {"gates": self.gates != "off", "deployment": bool(self.deployment)}
+        needs_kubernetes = of_own_cluster if self.clusters else of_any_cluster | of_own_cluster
         names = ", ".join(name for name, is_set in needs_kubernetes.items() if is_set)
         if names and self.kubernetes == "off":
             raise ValueError(f"{names}: set kubernetes too; while it is off, nothing is written to a cluster")
+        if self.clusters and self.gates != "off":
+            raise ValueError(
+                "gates: they open pods of one cluster, and a placement may use the nodes of all: set gates: "
+                "off, or remove clusters"
+            )
         needs_gates = {
             "gates_on_degradation": self.gates_on_degradation != "off",
             "gates_defragment_every_s": self.gates_defragment_every_s > 0,

@@ -319,9 +319,9 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     def _check_together(self) -> "CollectorSettings":
         if self.fabric_service_account and self.fabric_service_account == self.agent_service_account:
             raise ValueError("fabric_service_account: expected another account than agent_service_account")
-        if self.kubernetes == "off" and self.cloud_labels:
+        if self.kubernetes == "off" and not self.clusters and self.cloud_labels:
             raise ValueError("cloud_labels: set kubernetes too, which reads the labels of nodes")
-        if self.kubernetes == "off" and self.nccl_window:
+        if self.kubernetes == "off" and not self.clusters and self.nccl_window:
             raise ValueError(
                 "nccl_window: set kubernetes too, which reads which nodes are reserved or cordoned"
             )

@@ -98,10 +98,11 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Authentication of callers. `reviews`, `kube`: None = no API server. `rest`: None = REST is off."""
+    """Authentication of callers. `reviews`: by cluster, "" = the collector's own; empty = no API server
+    reviews tokens. `kube`: None = no API server. `rest`: None = REST is off."""
 
     access: Access
-    reviews: Reviews | None
+    reviews: Mapping[str, Reviews]
     rest: RestCounters | None
     kube: Kube | None
 

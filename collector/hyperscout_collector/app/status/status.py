@@ -59,14 +59,15 @@ def problems(components: Components) -> list[str]:
         components.evidence.committer.queue,
         publishing.saver.queue,
         publishing.recorder,
-        components.callers.reviews,
         inference.blueprint,
         inference.measuring,
         components.no_hypernodes,
     )
     found += [one.problem for one in single if one is not None and one.problem is not None]
+    reviews = components.callers.reviews.items()
     return [
         *found,
+        *(_in_cluster(name, one.problem) for name, one in reviews if one.problem is not None),
         *components.evidence.committer.problems,
         *components.evidence.guard.problems,
         *inference.pipeline.problems,
@@ -76,6 +77,10 @@ def problems(components: Components) -> list[str]:
         *components.ingest.sweeps.problems,
         *_clock_problem(components.clock.step_ns() / NS),
     ]
+
+
+def _in_cluster(name: str, problem: str) -> str:
+    return f"cluster {name}: {problem}" if name else problem
 
 
 def _clock_problem(step_s: float) -> list[str]:
