@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -164,12 +165,16 @@ def resolve(
     node_map: Mapping[int, str],
     published: Topology | None = None,
     alone: Collection[tuple[str, str]] = (),
+    node_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Resolved:
     """Parse the sweeps of a snapshot and drop those that newer ones replaced. Blocks; call it in a thread.
 
     `published`: the record that sweeps are judged by. `alone`: nodes and devices whose sweeps no
-    other agent can confirm.
+    other agent can confirm. `node_names`: as in `FabricInputs`.
     """
+    if node_names:
+        mapped = ((guid, node_names.get(host, host)) for guid, host in node_map.items())
+        node_map = {guid: host for guid, host in mapped if host}
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
     managed: dict[str, tuple[Gpu, ...]] = {}
@@ -193,7 +198,9 @@ def resolve(
             read.append((row, shown))
         else:  # the newest reading comes first
             managed = {**shown.gpus, **managed}
-    verdicts = _verdicts(read, snapshot, node_map, published, alone)
+    if node_names:
+        managed = {node: gpus for host, gpus in managed.items() if (node := node_names.get(host, host))}
+    verdicts = _verdicts(read, snapshot, node_map, published, alone, node_names)
     needed = {key for verdict in verdicts.values() for key in verdict.needed}
     current: list[SweepSeen] = []
     seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
@@ -237,6 +244,7 @@ def resolve(
         frozenset(snapshot.stale),
         in_force(snapshot.tables, snapshot.limit_ns),
         managed_gpus=managed,
+        node_names=node_names,
     )
     accused = {x.held.node: x.judged.anomaly for x in verdicts.values() if x.judged.anomaly is not None}
     inputs = replace(inputs, sweep_claims=tuple(accused.values()))
@@ -263,6 +271,7 @@ def _verdicts(
     node_map: Mapping[int, str],
     published: Topology | None,
     alone: Collection[tuple[str, str]],
+    node_names: Mapping[str, str],
 ) -> dict[tuple[Key, int], _Judged]:
     """Judge the sweeps of agents, by key and rank."""
     rows: list[tuple[Row, SweepFact]] = []
@@ -288,6 +297,7 @@ def _verdicts(
         () if has_manager else alone,
         snapshot.infiniband_up_ns,
         snapshot.infiniband_at_ns,
+        node_names,
     )
     verdicts = judge_sweeps(claims, published, witnesses) if claims else []
     return {

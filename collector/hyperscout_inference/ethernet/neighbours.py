@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster
 
 from hyperscout_inference.ethernet.dpus import Dpus
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, is_mac
@@ -59,7 +60,7 @@ class Neighbours:
         self._host_reported = host_reported
         neighbours = [row.neighbour for row in reports.rows]
         self._addresses = _Addresses(inputs, neighbours)
-        self._known = _known_names(inputs, options)
+        self._known, self._of_two = _known_names(inputs, options)
         self._interfaces = {
             node: {port.interface: port.mac for port in own} for node, own in inputs.lldp.items()
         }
@@ -107,6 +108,8 @@ class Neighbours:
         capabilities = neighbour.capabilities
         if capabilities and "Station" not in capabilities and not self._routes_only(neighbour):
             return Far(OTHER, end)
+        if _plain(name) in self._of_two:
+            return Far(UNCLAIMED, end, f"it announces the name {name}, which nodes of several clusters have")
         if _plain(name) in self._known:
             return Far(UNCLAIMED, end, f"it announces the name {name}, and has none of that host's addresses")
         if name and name not in self._cloned and names_a_host(name):
@@ -197,9 +200,9 @@ class _Addresses:
         return self._hosts.get(neighbour.chassis_id) if neighbour.chassis_id_subtype == "mac" else None
 
 
-def _known_names(inputs: FabricInputs, options: InferOptions) -> dict[str, str]:
-    """Return nodes by the names that they may announce. A short name that two nodes have identifies
-    neither."""
+def _known_names(inputs: FabricInputs, options: InferOptions) -> tuple[dict[str, str], set[str]]:
+    """Return nodes by the names that they may announce, and the names that nodes of several clusters have.
+    Such a name identifies none of them, nor does a short name that two nodes have."""
     nodes = {
         *inputs.lldp,
         *inputs.infiniband,
@@ -210,13 +213,20 @@ def _known_names(inputs: FabricInputs, options: InferOptions) -> dict[str, str]:
     }
     found: dict[str, str] = {}
     short: dict[str, set[str]] = {}
+    of_two: set[str] = set()
     for node in sorted(nodes):
-        found[_plain(node)] = node
-        short.setdefault(_plain(node).partition(".")[0], set()).add(node)
+        text = _plain(name_in_cluster(node))
+        other = found.setdefault(text, node)
+        if cluster_of(other) != cluster_of(node):
+            of_two.add(text)
+        found[text] = node
+        short.setdefault(text.partition(".")[0], set()).add(node)
+    for text in of_two:
+        del found[text]
     for text, mine in short.items():
         if len(mine) == 1:
             found.setdefault(text, *mine)
-    return found
+    return found, of_two
 
 
 def _plain(name: str) -> str:

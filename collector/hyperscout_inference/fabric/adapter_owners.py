@@ -237,7 +237,7 @@ def _described(inputs: FabricInputs) -> dict[int, str]:
     for seen in sorted(inputs.sweeps, key=by_authority):
         sweep = seen.sweep
         ends = (sweep.kind != SWITCH).nonzero()[0].tolist()
-        names = claims([sweep.descriptions[i] for i in ends])
+        names = claims([sweep.descriptions[i] for i in ends], inputs.node_names)
         for guid, claim in zip(sweep.guid[ends].tolist(), names, strict=True):
             found[guid] = claim.host or found.get(guid, "")
     return found

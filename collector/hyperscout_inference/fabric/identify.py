@@ -7,14 +7,16 @@ system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
+from hyperscout_formats.text.reporters import name_in_cluster
 from hyperscout_topology.memo import memoized
 
 from hyperscout_inference.fabric.network import distinct_places
@@ -46,13 +48,23 @@ class Claims(NamedTuple):
     sharp: list[bool]
 
 
-def claims(descriptions: Sequence[str]) -> list[Claim]:
+def announced_names(nodes: Iterable[str]) -> dict[str, str]:
+    """Return the `node_names` of `FabricInputs` for these nodes of all clusters."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        found.setdefault(name_in_cluster(node), set()).add(node)
+    return {name: "" if len(mine) > 1 else min(mine) for name, mine in found.items() if mine != {name}}
+
+
+def claims(descriptions: Sequence[str], node_names: Mapping[str, str] = MappingProxyType({})) -> list[Claim]:
     """Return one claim per description. A description with an adapter name that occurs twice (cloned images)
-    names no host."""
-    return list(map(Claim, *claim_columns(descriptions)))
+    names no host. `node_names`: see `FabricInputs`."""
+    return list(map(Claim, *claim_columns(descriptions, node_names)))
 
 
-def claim_columns(descriptions: Sequence[str], wanted: Sequence[int] | None = None) -> Claims:
+def claim_columns(
+    descriptions: Sequence[str], node_names: Mapping[str, str], wanted: Sequence[int] | None = None
+) -> Claims:
     """Return the `claims` of the `wanted` descriptions (None = all) in columns.
 
     Most descriptions are a name with a number and the name of an adapter. A cluster's names differ mostly in
@@ -77,6 +89,8 @@ def claim_columns(descriptions: Sequence[str], wanted: Sequence[int] | None = No
         for i, text in enumerate(mine):
             if found.labels[i] and counts[text] > 1:
                 found.hosts[i] = ""
+    if node_names:
+        found.hosts[:] = [node_names.get(host, host) for host in found.hosts]
     return found
 
 

@@ -66,7 +66,13 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
         sweeps[managers:managers] = as_sweeps(returned)
         returned = []
     swept, guids, seen_at_ns = _swept(
-        tuple(sweeps), inputs.node_map, owners.node, owners.label, owners.disputed, adapters
+        tuple(sweeps),
+        inputs.node_map,
+        inputs.node_names,
+        owners.node,
+        owners.label,
+        owners.disputed,
+        adapters,
     )
     anomalies = [*owners.anomalies, *inputs.sweep_claims, *swept.anomalies]
     part = replace(swept, anomalies=anomalies, vanished=[])
@@ -81,6 +87,7 @@ def infiniband(inputs: FabricInputs, options: InferOptions, previous: Topology |
 def _swept(
     sweeps: tuple[SweepSeen, ...],
     node_map: Mapping[int, str],
+    node_names: Mapping[str, str],
     node: Mapping[int, str],
     label: Mapping[int, str],
     disputed: Collection[int],
@@ -92,7 +99,7 @@ def _swept(
     """
     devices, texts, places, declared = shown_devices([seen.sweep for seen in sweeps], adapters)
     seen_by = tuple(sorted({seen.source for seen in sweeps} - {RETURNED}))
-    part = _devices(devices, texts, node_map, node, label, disputed, seen_by)
+    part = _devices(devices, texts, node_map, node_names, node, label, disputed, seen_by)
     group, fabrics = _fabrics(sweeps, places, devices.kind)
     part = replace(part, fabrics=fabrics, anomalies=[*part.anomalies])
     return part, devices.guids, _cables(part, sweeps, places, group, declared)
@@ -102,6 +109,7 @@ def _devices(
     shown: Devices,
     texts: Sequence[str],
     node_map: Mapping[int, str],
+    node_names: Mapping[str, str],
     node: Mapping[int, str],
     of_guid: Mapping[int, str],
     disputed: Collection[int],
@@ -133,7 +141,7 @@ def _devices(
                 labels[i] = name
             else:
                 rest.append(k)
-    for k, claimed, label, is_sharp in zip(rest, *claim_columns(described, rest), strict=True):
+    for k, claimed, label, is_sharp in zip(rest, *claim_columns(described, node_names, rest), strict=True):
         i, guid = shown.endpoint[k], ends[k]
         labels[i] = of_guid.get(guid, label)
         host = node.get(guid) or node_map.get(guid)
@@ -147,8 +155,9 @@ def _devices(
                 unclaimed[i] = True
                 if guid not in disputed:
                     # By itself the description names a host: another adapter has the same one.
-                    shared_name = bool(claims([texts[i]])[0].host)
-                    anomalies.append(_unknown(ids[i], texts[i], shared_name, seen_by))
+                    named = claims([texts[i]])[0].host
+                    why = _CLONED if named and node_names.get(named) != "" else _OF_TWO if named else _UNNAMED
+                    anomalies.append(_unknown(ids[i], texts[i], why, seen_by))
             else:
                 host = claimed
         elif is_sharp:
@@ -178,13 +187,13 @@ def _devices(
     )
 
 
-def _unknown(guid: str, text: str, shared_name: bool, seen_by: tuple[str, ...]) -> Anomaly:
-    """`shared_name`: the description names a host, but another adapter has the same description."""
-    why = (
-        "has the description of another adapter and is claimed by no agent or map"
-        if shared_name
-        else "is claimed by no agent, map or description"
-    )
+# Why an adapter belongs to no host.
+_UNNAMED = "is claimed by no agent, map or description"
+_CLONED = "has the description of another adapter and is claimed by no agent or map"
+_OF_TWO = "has the name of nodes of several clusters and is claimed by no agent or map"
+
+
+def _unknown(guid: str, text: str, why: str, seen_by: tuple[str, ...]) -> Anomaly:
     message = f'adapter {guid} ("{text[:64]}") {why}: run an agent on its host, or name it in the node map'
     return Anomaly("UnknownHost", Endpoint(guid, guid), None, None, seen_by, 0.9, message)
 

@@ -9,8 +9,7 @@ topology is the record that each sweep is compared with:
 - Of a sweep from a published port, the disputed cables count when the sweep of another node shows the same.
   Until then published cables stay, and new ones are left out. All other cables count at once.
 - A fabric that was never published is taken from its first sweep, without the disputed cables.
-- An older sweep of a published port that a newer one contradicts is outdated. It counts for nothing, and its
-  node is not accused.
+- An older sweep of a published port that a newer one contradicts counts for nothing, without an accusation.
 - A partial sweep may lack any port, also its own. It is judged like a whole one by the cables that it shows.
 
 Disputed are:
@@ -113,6 +112,7 @@ class Witnesses:
     alone: Collection[tuple[str, str]] = ()
     up_ns: Mapping[str, Mapping[tuple[int, int], int]] = field(default_factory=dict)
     at_ns: Mapping[str, int] = field(default_factory=dict)
+    node_names: Mapping[str, str] = field(default_factory=dict)  # of `FabricInputs`
 
 
 class _Disputed(NamedTuple):
@@ -323,8 +323,7 @@ class _Judge:
         return False
 
     def _is_newer(self, row: int, claim: SweepClaim) -> bool:
-        """Return whether the agent at an end of a published cable sees its port as ACTIVE only since the
-        sweep."""
+        """Return whether an agent at an end of a published cable sees its port as ACTIVE only since then."""
         since_ns = claim.observed_at_ns - TAKES_NS
         ends = self._record.ends(row)
         ports = ((self._witnesses.up_ns.get(self._owner.get(end[0], ""), {}), end) for end in ends)
@@ -336,7 +335,8 @@ class _Judge:
         A port of a node without a current agent can be reported by any agent; it must be if `is_strict`.
         """
         reports = self._reported.get((shown.guid, shown.port), {})
-        node = self._owner.get(shown.guid) or self._witnesses.node_map.get(shown.guid) or shown.host
+        host = self._witnesses.node_names.get(shown.host, shown.host)
+        node = self._owner.get(shown.guid) or self._witnesses.node_map.get(shown.guid) or host
         if node in self._witnesses.current:
             return node in reports and reports[node].state != "DOWN"
         return not is_strict or any(port.state != "DOWN" for port in reports.values())

@@ -1,0 +1,188 @@
+"""The part of a topology that one of several clusters gets."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
+from hyperscout_inference.fabric.identify import announced_names
+from hyperscout_inference.fabric.inputs import InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
+from hyperscout_publish.clusters.cut import cut_to
+from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher
+from hyperscout_publish.hypernodes.checks import broken_rules
+from hyperscout_publish.hypernodes.wanted import wanted
+from hyperscout_publish.publisher.base import Publisher
+from hyperscout_sim.fabric import shapes
+from hyperscout_topology.objects import to_json
+from hyperscout_topology.topology import Adapter, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.builders import anomaly, hypernode
+from support.inference import inputs_of
+
+FABRIC = shapes.clos3(2, 2, 3, 2, 1)
+HOSTS = FABRIC.hosts
+NAMES = ("", "east", "west")
+CLUSTERS = st.lists(st.sampled_from(NAMES), min_size=len(HOSTS), max_size=len(HOSTS))
+
+
+def inferred(nodes: Mapping[str, str]) -> Topology:
+    """`nodes`: the node that each host is."""
+    inputs = replace(inputs_of(FABRIC), node_names=announced_names(nodes.values()))
+    return infer(inputs, InferOptions(cluster_nodes=frozenset(nodes.values())))
+
+
+def leaf_of(topology: Topology) -> dict[str, HyperNode]:
+    return {node: h for h in topology.hypernodes if not h.children for node in h.nodes}
+
+
+@settings(max_examples=40, deadline=None)
+@given(CLUSTERS, st.sets(st.sampled_from(HOSTS)), st.sets(st.sampled_from(HOSTS)))
+def test_each_cluster_gets_a_valid_tree_of_its_own_nodes(
+    clusters: list[str], down: set[str], stale: set[str]
+) -> None:
+    nodes = {host: node_in(cluster, host) for host, cluster in zip(HOSTS, clusters, strict=True)}
+    facts = ConditionFacts({nodes[x]: "NotReady" for x in down}, {nodes[x]: 5 for x in stale})
+    whole = with_conditions(inferred(nodes), facts)
+    above = {h.name: h for h in whole.hypernodes}
+    placed = leaf_of(whole)
+    for cluster in NAMES:
+        part = cut_to(whole, cluster)
+        own = {node for node in nodes.values() if cluster_of(node) == cluster}
+        assert leaf_of(part).keys() == set(map(name_in_cluster, own)), "all nodes of the cluster, once"
+        for node in own:
+            assert leaf_of(part)[name_in_cluster(node)].name == placed[node].name, "in the same domain"
+        tree = list(wanted(part))
+        assert {w.name for w in tree} == {h.name for h in part.hypernodes}, "no domain is empty"
+        assert list(broken_rules(tree)) == []
+        for h in part.hypernodes:
+            mine = {name_in_cluster(x) for x in above[h.name].nodes if cluster_of(x) == cluster}
+            assert set(h.nodes) == mine
+            assert (h.tier, h.tier_name, h.switches) == (
+                above[h.name].tier,
+                above[h.name].tier_name,
+                above[h.name].switches,
+            )
+            ready, _, _, old = h.conditions
+            if not h.children:
+                assert set(ready.nodes) == {name_in_cluster(nodes[x]) for x in down} & set(h.nodes)
+                assert set(old.nodes) == {name_in_cluster(nodes[x]) for x in stale} & set(h.nodes)
+        for tier in {h.tier for h in part.hypernodes} - {1}:
+            assert any(len(h.children) > 1 for h in part.hypernodes if h.tier == tier), "it groups"
+        others = set(nodes.values()) - own - {name_in_cluster(x) for x in own}
+        text = str(to_json(part))
+        assert not [x for x in others if f"'{x}'" in text]
+        assert cut_to(part, "").hypernodes == part.hypernodes, "a part is its own part"
+
+
+def test_the_own_cluster_alone_gets_the_tree_as_it_is() -> None:
+    whole = inferred({host: host for host in HOSTS})
+    part = cut_to(whole, "")
+    assert part.hypernodes == whole.hypernodes
+    assert part.adapters == whole.adapters
+    assert list(part.links) == list(whole.links)
+
+
+LEAF = ("east/n1", "west/n1", "n2")
+WHOLE = Topology(
+    7,
+    (
+        hypernode("leaf", LEAF, parent="pod", switches=("s1",)),
+        hypernode("pod", LEAF, children=("leaf",), switches=("s2",)),
+    ),
+    (Switch("s1", "leaf-01", 1), Switch("s2", "spine-01", 2)),
+    (
+        Adapter("a1", "east/n1", "mlx5_0"),
+        Adapter("west/n1", "west/n1", "eth0"),
+        Adapter("a2", "n2", "mlx5_0"),
+    ),
+    LinkTable.of(
+        [
+            Link("a1", "1", "s1", "1", "ib", ("sweep",)),
+            Link("west/n1", "eth0", "s1", "2", "eth", ("lldp",), "a note"),
+            Link("a2", "1", "s1", "3", "ib", ("sweep",)),
+            Link("s1", "9", "s2", "1", "ib", ("sweep",)),
+        ]
+    ),
+    (
+        anomaly(
+            "MissingLink", Endpoint("a1", "east/n1", "1"), Endpoint("s1", "leaf-01", "1"), hypernode="leaf"
+        ),
+        anomaly(
+            "SlowLink",
+            Endpoint("west/n1", "west/n1", "eth0"),
+            Endpoint("s1", "leaf-01", "2"),
+            message="west/n1/eth0 is slow",
+            hypernode="leaf",
+        ),
+        anomaly(
+            "MissingLink", Endpoint("s1", "leaf-01", "9"), Endpoint("s2", "spine-01", "1"), hypernode="leaf"
+        ),
+        anomaly("SlowLink", Endpoint("east/n1", "east/n1"), Endpoint("west/n1", "west/n1"), hypernode="leaf"),
+    ),
+    ("east/n8", "west/n9"),
+    ("storage",),
+)
+
+
+def test_findings_and_links_of_other_clusters_are_left_out() -> None:
+    west = cut_to(with_conditions(WHOLE), "west")
+    assert [h.name for h in west.hypernodes] == ["leaf"], "the pod groups nothing"
+    assert (west.hypernodes[0].nodes, west.hypernodes[0].parent) == (("n1",), None)
+    assert list(west.adapters) == [Adapter("n1", "n1", "eth0")]
+    assert [(x.a_device, x.b_device, x.note) for x in west.links] == [
+        ("n1", "s1", "a note"),
+        ("s1", "s2", ""),
+    ]
+    assert [(x.kind, x.subject.name, x.message) for x in west.anomalies] == [
+        ("SlowLink", "n1", "n1/eth0 is slow"),
+        ("MissingLink", "leaf-01", ""),
+    ]
+    assert west.nodes_without_evidence == ("n9",)
+    degraded = west.hypernodes[0].conditions[1]
+    assert "1 of 1 host links slow" in degraded.message, "one of its own, and none of other clusters"
+    assert "east" not in str(to_json(west))
+
+
+def test_a_condition_that_is_as_it_was_keeps_its_time() -> None:
+    whole = with_conditions(WHOLE, ConditionFacts({"east/n1": "cordoned"}, failing="inference fails"))
+    dated = tuple(
+        replace(h, conditions=tuple(replace(c, since_ns=9) for c in h.conditions)) for h in whole.hypernodes
+    )
+    whole = replace(whole, hypernodes=dated)
+    east, west = (cut_to(whole, cluster).hypernodes[0].conditions for cluster in ("east", "west"))
+    assert [(c.status, c.since_ns) for c in (east[0], west[0])] == [("False", 9), ("True", 0)]
+    for stale in (east[3], west[3]):
+        assert (stale.status, stale.reason, stale.since_ns) == ("True", "InferenceFailed", 9)
+        assert stale.message == "inference fails"
+
+
+class Kept(Publisher):
+    """Keeps what it is to publish."""
+
+    name = "kept"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notice: str | None = "a notice"
+        self.topologies: list[Topology] = []
+
+    async def publish(self, topology: Topology) -> None:
+        self.topologies.append(topology)
+
+
+@pytest.mark.parametrize(("cluster", "name"), [("west", "west/kept"), ("", "kept")])
+async def test_publishers_of_a_cluster_get_its_part(cluster: str, name: str) -> None:
+    part, kept = ClusterPart(cluster), (Kept(), Kept())
+    woken: list[str] = []
+    for one in kept:
+        publisher = ClusterPublisher(one, part)
+        publisher.wake.subscribe(lambda: woken.append("woken"))
+        assert (publisher.name, publisher.notice) == (name, "a notice")
+        await publisher.publish(WHOLE)
+        one.wake()
+    assert woken == ["woken", "woken"]
+    assert kept[0].topologies[0] is kept[1].topologies[0], "it is cut once"
+    assert kept[0].topologies[0].hypernodes == cut_to(WHOLE, cluster).hypernodes
