@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hyperscout_formats.text.reporters import cluster_of, name_in_cluster
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED, ConditionFacts, with_conditions
 from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, LinkTable, Topology
+
+_HYPERNODE = "hypernode/"  # before the name of another owner's HyperNode: the device of an `Overlap`
 
 
 def cut_to(topology: Topology, cluster: str) -> Topology:
@@ -34,7 +36,7 @@ def cut_to(topology: Topology, cluster: str) -> Topology:
             if a.node in names.own
         ),
         links=_own_links(topology, names),
-        anomalies=tuple(_own_anomalies(topology.anomalies, names, tiers)),
+        anomalies=tuple(_own_anomalies(topology.anomalies, cluster, names, tiers)),
         nodes_without_evidence=tuple(
             names.short(node) for node in topology.nodes_without_evidence if node in names.own
         ),
@@ -115,12 +117,12 @@ def _own_links(topology: Topology, names: _Names) -> LinkTable:
 
 
 def _own_anomalies(
-    anomalies: Iterable[Anomaly], names: _Names, tiers: Mapping[str, int]
+    anomalies: Iterable[Anomaly], cluster: str, names: _Names, tiers: Mapping[str, int]
 ) -> Iterable[Anomaly]:
     for x in anomalies:
         ends = [x.subject] if x.peer is None else [x.subject, x.peer]
         nodes = tuple(node for node in x.nodes if node in names.own)
-        if any(map(names.is_of_another, ends)) or (x.nodes and not nodes):
+        if any(map(names.is_of_another, ends)) or (x.nodes and not nodes) or _overlaps_elsewhere(x, cluster):
             continue
         message = x.message
         for node in names.own.intersection((*nodes, *(end.name for end in ends))):
@@ -134,6 +136,24 @@ def _own_anomalies(
             message=message,
             nodes=tuple(sorted(map(names.short, nodes))),
         )
+
+
+def overlap_in(cluster: str, anomaly: Anomaly) -> Anomaly:
+    """Return an anomaly of `overlaps` in the part of a cluster as one of the whole topology."""
+    owner = node_in(cluster, anomaly.peer.name if anomaly.peer is not None else "")
+    return replace(
+        anomaly,
+        peer=Endpoint(_HYPERNODE + owner, owner),
+        nodes=tuple(node_in(cluster, node) for node in anomaly.nodes),
+        message=f"in cluster {cluster}, {anomaly.message}",
+    )
+
+
+def _overlaps_elsewhere(anomaly: Anomaly, cluster: str) -> bool:
+    """Return whether it is about a HyperNode in another cluster. HyperNodes have names of nodes there."""
+    if anomaly.kind != "Overlap" or anomaly.peer is None:
+        return False
+    return cluster_of(anomaly.peer.device.removeprefix(_HYPERNODE)) != cluster
 
 
 def _with_own_conditions(found: Topology, whole: Topology, names: _Names) -> Topology:

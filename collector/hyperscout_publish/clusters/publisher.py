@@ -10,10 +10,15 @@ from hyperscout_publish.publisher.base import Publisher
 
 
 class ClusterPart:
-    """The newest topology, cut to one cluster; "" = the collector's own. Its publishers share the result."""
+    """The newest topology, cut to one cluster; "" = the collector's own. Its publishers share the result.
+
+    `is_known`: whether the cluster had nodes in a topology since the start. Before that its API server may
+    have been away, and what is published there must stay.
+    """
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
+        self.is_known = False
         self._last: tuple[Topology, Topology] | None = None
         self._turn = asyncio.Lock()
         self._in_thread = BoundedExecutor(f"cut-{cluster}" if cluster else "cut")
@@ -22,6 +27,7 @@ class ClusterPart:
         async with self._turn:
             if self._last is None or self._last[0] is not topology:
                 self._last = topology, await self._in_thread(cut_to, topology, self.cluster)
+                self.is_known = self.is_known or bool(self._last[1].hypernodes)
             return self._last[1]
 
 
@@ -43,4 +49,6 @@ class ClusterPublisher(Publisher):
 
     async def publish(self, topology: Topology) -> None:
         """Publish the cluster's part. Raises PublishError."""
-        await self._publisher.publish(await self._part.of(topology))
+        part = await self._part.of(topology)
+        if self._part.is_known:
+            await self._publisher.publish(part)

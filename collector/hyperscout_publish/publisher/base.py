@@ -1,7 +1,8 @@
 """Publisher interface: a publisher makes an external system match a topology.
 
 To add one, write a package beside this one, with `file/publisher.py` as its model, and append the publisher
-in `build_publishers` of `hyperscout_collector.app.build.publishers`.
+in `build_publishers` of `hyperscout_collector.app.build.publishers`, or, if it writes to a cluster, in
+`build_cluster` of `hyperscout_collector.app.build.clusters`.
 """
 
 from abc import ABC, abstractmethod

@@ -143,7 +143,7 @@ class Collector:
         started_ns = context.clock_ns()
         streams = Streams(settings.max_streams)
         watchers = await Hub.opened(storage.published or Topology(0))
-        publishers = build_publishers(context)
+        publishers = build_publishers(context, watchers.current_topology)
         evidence = build_evidence(context, storage, streams)
         ingest = build_ingest(
             context, storage, streams, evidence, publishers.mqtt, topology=watchers.current_topology

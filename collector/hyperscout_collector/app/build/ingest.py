@@ -79,7 +79,7 @@ async def open_storage(
     saved, problem = await in_thread(read_saved, loaded.topology)
     if saved is not None:
         saved = after_crash(moved(saved, loaded.shift_ns), loaded.reserved)
-    published = await published_before(settings, context.kube, previous, saved)
+    published = await published_before(settings, context.kube, previous, saved, context.clusters)
     is_takeover = published is not saved
     if published is not None:
         # A leader that could not reach the API server may have shown numbers that no replica received.

@@ -5,43 +5,33 @@ To add a publisher, add it in `build_publishers`.
 
 import importlib.metadata
 import logging
-import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from random import Random
 
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster
 from hyperscout_gates.control.controller import Gates
 from hyperscout_gates.degradation.watch import DegradationSettings
 from hyperscout_gates.state.gang_state import GateSettings
-from hyperscout_inference.labels.cloud_labels import place_of
 from hyperscout_kubernetes.client import Fence, Kube, Object
 from hyperscout_kubernetes.event_recorder import EventRecorder, deployment_reference
-from hyperscout_kubernetes.nodes import Nodes, why_down
+from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_mqtt.client import Access
 from hyperscout_mqtt.topics import broker_of
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.demands.node_masks import NodeMasks
 from hyperscout_publish.file.publisher import FilePublisher
-from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.mqtt.publisher import MqttPublisher
-from hyperscout_publish.nodes.kueue import KueuePublisher
-from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
-from hyperscout_publish.nodes.taint_policy import TaintSettings
-from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
-from hyperscout_runtime.event_loops import Debouncer
-from hyperscout_runtime.signals import Signal
-from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.topology import Topology
 
+from hyperscout_collector.app.build.clusters import build_cluster, jitter, print_lines
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.ingest import Storage
-from hyperscout_collector.app.inference.cluster import Cluster, KubernetesCluster, NoCluster
+from hyperscout_collector.app.inference.cluster import Cluster, NoCluster, SeveralClusters
 from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.app.publication.saver import Saver
 from hyperscout_collector.app.settings.configured import own_namespace
@@ -53,24 +43,26 @@ from hyperscout_collector.serve.fanout.hub import Hub
 
 _log = logging.getLogger(__name__)
 
-# The collector's own label writes, for example, cause many changes of nodes.
-_WAKE_AFTER_S = 0.2
-
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
     """The publishers and their helpers.
 
-    `services` run beside the publishers, by name, until cancelled. `nodes`: the nodes of the cluster; None =
-    there is no cluster. `warn` posts an Event on the collector's Deployment; None = the settings name none.
+    `services` run beside the publishers, by name, until cancelled. `nodes`: by cluster, "" = the collector's
+    own. `warn` posts an Event on the collector's Deployment; None = the settings name none.
     """
 
     publishers: tuple[Publisher, ...]
     cluster: Cluster
     services: Mapping[str, Service]
-    nodes: Nodes | None = None
+    nodes: Mapping[str, Nodes] = field(default_factory=dict)
     mqtt: MqttPublisher | None = None
     warn: Callable[[str], Awaitable[None]] | None = None
+
+    def node(self, name: str) -> Object | None:
+        """The stored form of a node of any cluster; None = it is unknown."""
+        nodes = self.nodes.get(cluster_of(name))
+        return None if nodes is None else nodes.get(name_in_cluster(name))
 
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:
@@ -78,10 +70,12 @@ def needs_kubernetes(settings: CollectorSettings) -> bool:
     return settings.kubernetes != "off" or settings.authenticate == "kubernetes"
 
 
-def build_publishers(context: Context) -> Publishers:
-    """Build the publishers that the settings enable, and the watches that they need."""
-    settings, kube, clock_ns, rng = context.settings, context.kube, context.clock_ns, _jitter()
-    cluster_changed = context.signals.cluster_changed
+def build_publishers(context: Context, published: Callable[[], Topology] = lambda: Topology(0)) -> Publishers:
+    """Build the publishers that the settings enable, and the watches that they need.
+
+    `published()`: the published topology.
+    """
+    settings, kube = context.settings, context.kube
     publishers: list[Publisher] = []
     services: dict[str, Service] = {}
     mqtt = None
@@ -93,57 +87,26 @@ def build_publishers(context: Context) -> Publishers:
         mqtt = _mqtt(context)
         publishers.append(mqtt)
         services["mqtt"] = mqtt.run
-    if kube is None or settings.kubernetes == "off":
-        return Publishers(tuple(publishers), NoCluster(), services, mqtt=mqtt)
-    dry_run = settings.kubernetes == "dry-run"
-    if dry_run and settings.gates == "on":
+    if settings.kubernetes == "dry-run" and settings.gates == "on":
         _log.warning(
             "gates: kubernetes is dry-run: all gates stay closed, and only the placements are printed; "
             "set kubernetes: publish to open gates"
         )
-    nodes = Nodes(kube, settings.node_selector, rng=rng)
-    foreign_changed = Signal[[]]()
-    foreign_changed.subscribe(cluster_changed)
-    hypernodes = KubernetesPublisher(
-        kube,
-        nodes,
-        overlap=settings.overlap,
-        foreign=foreign_changed,
-        clock_ns=clock_ns,
-        timer=context.timer,
-        rng=rng,
-        say=_print if dry_run else None,
-    )
-    events = EventRecorder(kube, clock_ns=clock_ns)
-    node_writers = _node_writers(settings, kube, nodes, hypernodes, events, clock_ns)
-
-    def wake_node_writers() -> None:
-        for publisher in node_writers:
-            publisher.wake()
-
-    wake_soon = Debouncer(wake_node_writers, _WAKE_AFTER_S)
-    foreign_changed.subscribe(wake_soon)
-
-    def node_changed(before: Object | None, after: Object | None) -> None:
-        # The collector's own writes to nodes must not start a check of the whole cluster.
-        if (
-            before is None
-            or after is None
-            or why_down(before) != why_down(after)
-            or place_of(before["metadata"]["labels"], settings.cloud_labels)
-            != place_of(after["metadata"]["labels"], settings.cloud_labels)
-            or hypernodes.others
-        ):
-            cluster_changed()
-        wake_soon()
-
-    nodes.changed.subscribe(node_changed)
-    publishers += [hypernodes, *node_writers]
-    if settings.kueue_topology:
-        publishers.append(KueuePublisher(kube, settings.kueue_topology, _print, dry_run=dry_run))
-    services |= {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
-    cluster = KubernetesCluster(nodes, hypernodes.hypernodes, settings.overlap)
-    warn = _deployment_events(settings, kube, events) if settings.deployment and not dry_run else None
+    outputs = {name: build_cluster(context, one, name) for name, one in context.clusters.items()}
+    cluster: Cluster = NoCluster()
+    warn = None
+    if kube is not None and settings.kubernetes != "off":
+        outputs = {"": (own := build_cluster(context, kube)), **outputs}
+        cluster = own.cluster
+        if settings.deployment and settings.kubernetes != "dry-run":
+            warn = _deployment_events(settings, kube, own.events)
+    for one in outputs.values():
+        publishers += one.publishers
+        services |= one.services
+    if context.clusters:
+        others = {name: outputs[name].cluster for name in context.clusters}
+        cluster = SeveralClusters(cluster, others, published)
+    nodes = {name: one.nodes for name, one in outputs.items()}
     return Publishers(tuple(publishers), cluster, services, nodes, mqtt, warn)
 
 
@@ -164,7 +127,7 @@ def build_publishing(
     of the placer in seconds. `lacks_evidence`: as in `Saver`.
     """
     settings, signals, clock_ns = context.settings, context.signals, context.clock_ns
-    nodes = publishers.nodes if settings.gates != "off" else None
+    nodes = publishers.nodes[""] if settings.gates != "off" else None
     placing = Placing(
         storage.reservations,
         evidence.state,
@@ -176,16 +139,16 @@ def build_publishing(
         pods_are_watched=nodes is not None,
     )
     unknown = "the collector reads no nodes of Kubernetes: set `kubernetes`"
-    masks = NodeMasks(None if publishers.nodes is None else publishers.nodes.get, unknown)
-    if publishers.nodes is not None:
-        publishers.nodes.changed.subscribe(masks.node_changed)
+    masks = NodeMasks(publishers.node if publishers.nodes else None, unknown)
+    for of_cluster in publishers.nodes.values():
+        of_cluster.changed.subscribe(masks.node_changed)
     gates, services = None, dict(publishers.services)
     if nodes is not None and context.kube is not None:
         gates = _gates(context, context.kube, nodes, placing.placements, masks)
         nodes.changed.subscribe(gates.node_changed)
         services |= gates.services
     evidence.guard.load("the free resources of nodes", placing.touch)
-    runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=_jitter())
+    runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=jitter())
     saver = Saver(storage.store, storage.writer, lacks_evidence)
     recorder = None
     if settings.history_max_days:
@@ -221,10 +184,6 @@ def _without_cause(offer: Callable[[Topology], None], topology: Topology, cause:
     offer(topology)
 
 
-def _jitter() -> Random:
-    return Random()  # noqa: S311 - jitter, not secrets
-
-
 def _mqtt(context: Context) -> MqttPublisher:
     settings = context.settings
     access = Access(
@@ -245,7 +204,7 @@ def _mqtt(context: Context) -> MqttPublisher:
         fence=context.kube.fence if context.kube is not None else Fence(),
         clock_ns=context.clock_ns,
         timer=context.timer,
-        rng=_jitter(),
+        rng=jitter(),
         reads_findings=bool(settings.mqtt_devices),
     )
 
@@ -270,12 +229,12 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements, m
             defragment_every_s=settings.gates_defragment_every_s,
             defragment_most_moves=settings.gates_defragment_most_moves,
         ),
-        _print,
+        print_lines,
         placements,
         masks,
         context.event_log("gang"),
         clock_ns=context.clock_ns,
-        rng=_jitter(),
+        rng=jitter(),
     )
 
 
@@ -291,42 +250,6 @@ def _deployment_events(
     return warn
 
 
-def _node_writers(
-    settings: CollectorSettings,
-    kube: Kube,
-    nodes: Nodes,
-    hypernodes: KubernetesPublisher,
-    events: EventRecorder,
-    clock_ns: Callable[[], int],
-) -> list[Publisher]:
-    """The publishers that write to nodes.
-
-    When they are switched off, they still write the labels that HyperNodes need, and remove the rest.
-    """
-    dry_run = settings.kubernetes == "dry-run"
-    policy = TaintSettings(
-        settings.taint_share,
-        settings.taint_after_s,
-        settings.taint_clear_after_s,
-        settings.taint_uplink_share,
-    )
-    found: list[Publisher] = [
-        NodeLabelsPublisher(
-            kube,
-            nodes,
-            settings.node_labels,
-            _print,
-            held=hypernodes.held,
-            overlap=settings.overlap,
-            dry_run=dry_run,
-        )
-    ]
-    taints = "dry-run" if dry_run and settings.taints == "on" else settings.taints
-    if taints != "off" or not dry_run:
-        found.append(TaintsPublisher(kube, nodes, taints, policy, _print, events=events, clock_ns=clock_ns))
-    return found
-
-
 def _slurm_files(settings: CollectorSettings) -> dict[str, Path]:
     files = {
         "tree": settings.slurm_tree_file,
@@ -334,10 +257,3 @@ def _slurm_files(settings: CollectorSettings) -> dict[str, Path]:
         "yaml": settings.slurm_yaml_file,
     }
     return {kind: path for kind, path in files.items() if path is not None}
-
-
-def _print(text: str) -> None:
-    """Print what a dry run would do, each line with the time."""
-    now = rfc3339(time.time_ns())
-    sys.stdout.write("".join(f"{now} {line}\n" for line in text.splitlines()))
-    sys.stdout.flush()

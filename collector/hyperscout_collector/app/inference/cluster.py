@@ -1,27 +1,33 @@
-"""Describes the Kubernetes cluster: its nodes, the nodes that are down, and conflicting HyperNodes."""
+"""Describes the Kubernetes clusters: their nodes, the nodes that are down, and conflicting HyperNodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
 from hyperscout_kubernetes.nodes import Nodes, why_down
+from hyperscout_publish.clusters.cut import cut_to, overlap_in
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy, overlaps
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Anomaly, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A snapshot of the cluster.
+    """A snapshot of the cluster, or of several.
 
     `nodes`: by node name the reason why it is down, None = it is up; the whole mapping is None without a
     cluster. `labels`: the labels of each node. `hypernodes`: the HyperNode objects of the API server.
     `overlap`: what happens to published HyperNodes that overlap with those of other owners.
+
+    `others`: the other clusters that are known, by name, each with its own names of nodes; `nodes` and
+    `labels` contain theirs, too. None = there is one cluster at most.
     """
 
     nodes: Mapping[str, str | None] | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     hypernodes: tuple[Mapping[str, Any], ...] = ()
     overlap: OverlapPolicy = "keep"
+    others: "Mapping[str, ClusterView] | None" = None
 
     @property
     def expected(self) -> frozenset[str] | None:
@@ -41,11 +47,19 @@ class ClusterView:
 
     def marked(self, topology: Topology) -> Topology:
         """The topology with an anomaly for each overlap with other HyperNodes."""
-        found = overlaps(topology.hypernodes, self.hypernodes, self.labels, self.overlap).anomalies
+        if self.others is None:
+            found = list(self._overlaps(topology))
+        else:
+            found = list(self._overlaps(cut_to(topology, "")))
+            for name, view in self.others.items():
+                found += [overlap_in(name, x) for x in view._overlaps(cut_to(topology, name))]
         if not found:
             return topology
         anomalies = sorted((*topology.anomalies, *found), key=lambda x: (x.key, x.message))
         return replace(topology, anomalies=tuple(anomalies))
+
+    def _overlaps(self, topology: Topology) -> tuple[Anomaly, ...]:
+        return overlaps(topology.hypernodes, self.hypernodes, self.labels, self.overlap).anomalies
 
 
 RESERVED_LABEL = "hyperscout.io/reserved-for-measuring"
@@ -93,6 +107,11 @@ class KubernetesCluster:
     def is_known(self) -> bool:
         return self._nodes.reflector.synced.is_set()
 
+    @property
+    def is_away(self) -> bool:
+        """Whether its API server did not answer the last request."""
+        return self._nodes.reflector.problem is not None
+
     def view(self) -> ClusterView:
         return ClusterView(
             {node["metadata"]["name"]: why_down(node) for node in self._nodes},
@@ -111,3 +130,43 @@ class KubernetesCluster:
         if reserved or found["spec"]["unschedulable"]:
             return None
         return f"neither cordoned nor reserved: `kubectl cordon` it, or label it {RESERVED_LABEL}=true"
+
+
+class SeveralClusters:
+    """The collector's own cluster and others, as one. Nodes of the others have the prefix of their cluster.
+
+    Nodes of a cluster that has not been listed yet are those of `published()`: a cluster that is away holds
+    up no other, and removes no node.
+    """
+
+    def __init__(
+        self, own: Cluster, others: Mapping[str, KubernetesCluster], published: Callable[[], Topology]
+    ) -> None:
+        self._own = own
+        self._others = others
+        self._published = published
+
+    @property
+    def is_known(self) -> bool:
+        """Whether each cluster has been listed, or is away."""
+        return self._own.is_known and all(one.is_known or one.is_away for one in self._others.values())
+
+    def view(self) -> ClusterView:
+        own = self._own.view()
+        nodes, labels = dict(own.nodes or {}), dict(own.labels)
+        others = {name: one.view() for name, one in self._others.items() if one.is_known}
+        for name, view in others.items():
+            nodes |= {node_in(name, node): why for node, why in (view.nodes or {}).items()}
+            labels |= {node_in(name, node): mine for node, mine in view.labels.items()}
+        unknown = self._others.keys() - others.keys()
+        for h in self._published().hypernodes if unknown else ():
+            nodes |= {node: None for node in h.nodes if cluster_of(node) in unknown}
+        return replace(own, nodes=nodes, labels=labels, others=others)
+
+    def why_not_reserved(self, node: str) -> str | None:
+        cluster = cluster_of(node)
+        if not cluster:
+            return self._own.why_not_reserved(node)
+        if cluster not in self._others:
+            return f"the collector's setting `clusters` has no {cluster!r}"
+        return self._others[cluster].why_not_reserved(name_in_cluster(node))

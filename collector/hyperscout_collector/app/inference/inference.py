@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
-from hyperscout_formats.text.reporters import FABRIC_PROBES
+from hyperscout_formats.text.reporters import FABRIC_PROBES, is_node
+from hyperscout_inference.fabric.identify import announced_names
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
@@ -195,7 +196,11 @@ class Inference:
         return self.generations.offer(view.marked(result.inferred), now_ns, facts, is_inferred=is_inferred)
 
     def _resolved(self, evidence: Snapshot, view: ClusterView) -> Resolved:
-        resolved = resolve(evidence, self._texts, self._settings.node_map, self._previous(), self._alone())
+        names: Mapping[str, str] = {}
+        if view.others is not None:
+            names = announced_names({*(view.expected or ()), *filter(is_node, evidence.reporters)})
+        node_map, previous = self._settings.node_map, self._previous()
+        resolved = resolve(evidence, self._texts, node_map, previous, self._alone(), names)
         if labels := self.labels_of(view):
             resolved = replace(resolved, inputs=replace(resolved.inputs, labels=labels))
         return resolved

@@ -5,16 +5,19 @@ Names, times and conditions continue from it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
+from hyperscout_formats.text.reporters import node_in
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import KubeError, NotFoundError
 from hyperscout_kubernetes.nodes import PATH as NODES
+from hyperscout_publish.clusters.cut import cut_to
 from hyperscout_publish.hypernodes.from_hypernodes import topology_of
 from hyperscout_publish.hypernodes.objects import COLLECTION
 from hyperscout_runtime.errors import StartError
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.decisions.publication.membership import same_members
@@ -31,10 +34,13 @@ async def published_before(
     kube: Kube | None,
     followed: Topology | None,
     saved: Topology | None,
+    clusters: Mapping[str, Kube] = MappingProxyType({}),
     *,
     sleep: Sleep = asyncio.sleep,
 ) -> Topology | None:
     """The best known earlier topology; None = there is none. Raises StartError.
+
+    `clusters`: the clients of the other clusters, by name. One that is away is left out.
 
     `followed`: the topology that the former leader sent; `saved`: the topology on this replica's disk.
 
@@ -42,32 +48,71 @@ async def published_before(
     that did not follow the leader reads the HyperNodes of the cluster, which contain no links.
     """
     before = followed
-    if before is None and kube is not None and settings.kubernetes == "publish":
+    own = kube if settings.kubernetes == "publish" else None
+    if before is None and (own is not None or (clusters and settings.kubernetes != "dry-run")):
         if saved is not None and not settings.leader_election:
             return saved
-        before = await recalled(kube, sleep=sleep)
-        if before is not None and saved is not None and same_members(saved, before):
-            return saved  # the same tree, and it contains the links
+        parts = {} if own is None else {"": await recalled(own, sleep=sleep)}
+        for name, one in clusters.items():
+            try:
+                parts[name] = await recalled(one, sleep=sleep, attempts=1)
+            except StartError as error:
+                _log.warning("cluster %s: %s", name, error)
+        before = _joined(parts) if clusters else parts[""]
+        if before is not None and saved is not None and _is_of(saved, parts, several=bool(clusters)):
+            return saved  # the same trees, and it contains the links
     if before is None:
         return saved
     highest = max(before.generation, saved.generation if saved is not None else 0)
     return replace(before, generation=highest)
 
 
-async def recalled(kube: Kube, *, sleep: Sleep) -> Topology | None:
+def _joined(parts: Mapping[str, Topology | None]) -> Topology | None:
+    """The trees of several clusters as one: a domain has one name in all of them.
+
+    Conditions and findings are left out: those of a shared domain differ between the clusters.
+    """
+    domains: dict[str, HyperNode] = {}
+    nodes: dict[str, set[str]] = {}
+    above: dict[str, set[str]] = {}
+    for cluster, part in parts.items():
+        for h in part.hypernodes if part is not None else ():
+            domains.setdefault(h.name, h)
+            nodes.setdefault(h.name, set()).update(node_in(cluster, node) for node in h.nodes)
+            above.setdefault(h.name, set()).update(filter(None, [h.parent]))
+    found = []
+    for h in sorted(domains.values(), key=lambda h: (h.tier, h.name)):
+        # A cluster's tree may lack the tier in which another one has the parent.
+        parent = min(above[h.name], key=lambda name: (domains[name].tier, name), default=None)
+        if parent is not None:
+            nodes[parent] |= nodes[h.name]
+        found.append(replace(h, parent=parent, nodes=tuple(sorted(nodes[h.name])), conditions=()))
+    below = {h.name: tuple(one.name for one in found if one.parent == h.name) for h in found}
+    return Topology(0, tuple(replace(h, children=below[h.name]) for h in found)) if found else None
+
+
+def _is_of(saved: Topology, parts: Mapping[str, Topology | None], *, several: bool) -> bool:
+    """Whether the clusters have the trees of the saved topology."""
+    return all(
+        same_members(cut_to(saved, name) if several else saved, part or Topology(0))
+        for name, part in parts.items()
+    )
+
+
+async def recalled(kube: Kube, *, sleep: Sleep, attempts: int = _ATTEMPTS) -> Topology | None:
     """The collector's HyperNodes in the cluster as a topology; None = there are none. Raises StartError.
 
-    A start without them could rename every domain, so a failed request is repeated, at most `_ATTEMPTS`
+    A start without them could rename every domain, so a failed request is repeated, at most `attempts`
     requests in all.
     """
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(attempts):
         try:
             hypernodes, _ = await kube.list(COLLECTION)
             nodes, _ = await kube.list(NODES) if hypernodes else ([], "")
         except NotFoundError:
             return None  # the cluster does not define the HyperNode resource
         except KubeError as error:
-            if not error.retry or attempt == _ATTEMPTS - 1:
+            if not error.retry or attempt == attempts - 1:
                 raise StartError(
                     f"the published HyperNodes cannot be read: {error}: check the API server, and that this "
                     "account may list hypernodes and nodes"

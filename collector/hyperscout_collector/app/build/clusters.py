@@ -1,0 +1,151 @@
+"""Builds what publishes in one Kubernetes cluster, and the watches that it needs."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from hyperscout_inference.labels.cloud_labels import place_of
+from hyperscout_kubernetes.client import Kube, Object
+from hyperscout_kubernetes.event_recorder import EventRecorder
+from hyperscout_kubernetes.nodes import Nodes, why_down
+from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher
+from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
+from hyperscout_publish.nodes.kueue import KueuePublisher
+from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
+from hyperscout_publish.nodes.taint_policy import TaintSettings
+from hyperscout_publish.nodes.taints import TaintsPublisher
+from hyperscout_publish.publisher.base import Publisher
+from hyperscout_runtime.event_loops import Debouncer
+from hyperscout_runtime.signals import Signal
+from hyperscout_runtime.units import rfc3339
+
+from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.inference.cluster import KubernetesCluster
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.app.status.components import Service
+
+# The collector's own label writes, for example, cause many changes of nodes.
+_WAKE_AFTER_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOutputs:
+    """What publishes in a cluster. `services` run beside the publishers, by name, until cancelled."""
+
+    publishers: tuple[Publisher, ...]
+    services: Mapping[str, Service]
+    nodes: Nodes
+    cluster: KubernetesCluster
+    events: EventRecorder
+
+
+def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutputs:
+    """Build what publishes in a cluster; "" = the collector's own."""
+    settings, clock_ns, rng = context.settings, context.clock_ns, jitter()
+    cluster_changed = context.signals.cluster_changed
+    dry_run = settings.kubernetes == "dry-run"
+    say = _printer(name)
+    nodes = Nodes(kube, settings.node_selector, rng=rng)
+    foreign_changed = Signal[[]]()
+    foreign_changed.subscribe(cluster_changed)
+    hypernodes = KubernetesPublisher(
+        kube,
+        nodes,
+        overlap=settings.overlap,
+        foreign=foreign_changed,
+        clock_ns=clock_ns,
+        timer=context.timer,
+        rng=rng,
+        say=say if dry_run else None,
+    )
+    events = EventRecorder(kube, clock_ns=clock_ns)
+    node_writers = _node_writers(settings, kube, nodes, hypernodes, events, say, clock_ns)
+
+    def wake_node_writers() -> None:
+        for publisher in node_writers:
+            publisher.wake()
+
+    wake_soon = Debouncer(wake_node_writers, _WAKE_AFTER_S)
+    foreign_changed.subscribe(wake_soon)
+
+    def node_changed(before: Object | None, after: Object | None) -> None:
+        # The collector's own writes to nodes must not start a check of the whole cluster.
+        if (
+            before is None
+            or after is None
+            or why_down(before) != why_down(after)
+            or place_of(before["metadata"]["labels"], settings.cloud_labels)
+            != place_of(after["metadata"]["labels"], settings.cloud_labels)
+            or hypernodes.others
+        ):
+            cluster_changed()
+        wake_soon()
+
+    nodes.changed.subscribe(node_changed)
+    publishers: list[Publisher] = [hypernodes, *node_writers]
+    if settings.kueue_topology:
+        publishers.append(KueuePublisher(kube, settings.kueue_topology, say, dry_run=dry_run))
+    if context.clusters:
+        part = ClusterPart(name)
+        publishers = [ClusterPublisher(publisher, part) for publisher in publishers]
+    services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
+    if name:
+        services = {f"{name}/{service}": run for service, run in services.items()}
+    cluster = KubernetesCluster(nodes, hypernodes.hypernodes, settings.overlap)
+    return ClusterOutputs(tuple(publishers), services, nodes, cluster, events)
+
+
+def _node_writers(
+    settings: CollectorSettings,
+    kube: Kube,
+    nodes: Nodes,
+    hypernodes: KubernetesPublisher,
+    events: EventRecorder,
+    say: Callable[[str], None],
+    clock_ns: Callable[[], int],
+) -> list[Publisher]:
+    """The publishers that write to nodes.
+
+    When they are switched off, they still write the labels that HyperNodes need, and remove the rest.
+    """
+    dry_run = settings.kubernetes == "dry-run"
+    policy = TaintSettings(
+        settings.taint_share,
+        settings.taint_after_s,
+        settings.taint_clear_after_s,
+        settings.taint_uplink_share,
+    )
+    found: list[Publisher] = [
+        NodeLabelsPublisher(
+            kube,
+            nodes,
+            settings.node_labels,
+            say,
+            held=hypernodes.held,
+            overlap=settings.overlap,
+            dry_run=dry_run,
+        )
+    ]
+    taints = "dry-run" if dry_run and settings.taints == "on" else settings.taints
+    if taints != "off" or not dry_run:
+        found.append(TaintsPublisher(kube, nodes, taints, policy, say, events=events, clock_ns=clock_ns))
+    return found
+
+
+def jitter() -> Random:
+    return Random()  # noqa: S311 - jitter, not secrets
+
+
+def _printer(cluster: str) -> Callable[[str], None]:
+    if not cluster:
+        return print_lines
+    return lambda text: print_lines(f"# cluster {cluster}\n{text}")
+
+
+def print_lines(text: str) -> None:
+    """Print what a dry run would do, each line with the time."""
+    now = rfc3339(time.time_ns())
+    sys.stdout.write("".join(f"{now} {line}\n" for line in text.splitlines()))
+    sys.stdout.flush()
