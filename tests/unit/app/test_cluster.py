@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hyperscout_collector.app.inference.cluster import (
@@ -9,8 +10,10 @@ from hyperscout_collector.app.inference.cluster import (
     ClusterView,
     KubernetesCluster,
     NoCluster,
+    SeveralClusters,
 )
 from hyperscout_kubernetes.nodes import kept, why_down
+from hyperscout_publish.clusters.cut import cut_to
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.kube_objects import node
@@ -117,3 +120,70 @@ def test_an_overlap_is_an_anomaly_of_the_leaf() -> None:
     assert "this HyperNode is not published" in found.message
     view = KubernetesCluster((), (foreign,), "yield").view()  # type: ignore[arg-type]
     assert "no HyperNode that contains them is published" in view.marked(TREE).anomalies[0].message
+
+
+# --- several clusters
+
+
+class FakeNodes(dict[str, Any]):
+    """The nodes of one cluster. `synced`: they have been listed. `problem`: why not, or not any more."""
+
+    def __init__(self, *nodes: dict[str, object], synced: bool = True, problem: str | None = None) -> None:
+        super().__init__({one["metadata"]["name"]: kept(one) for one in nodes})  # type: ignore[index]
+        self.reflector = SimpleNamespace(synced=SimpleNamespace(is_set=lambda: synced), problem=problem)
+
+    def __iter__(self) -> Any:
+        return iter(self.values())
+
+
+def several(own: FakeNodes | None, published: Topology = TREE, **others: FakeNodes) -> SeveralClusters:
+    return SeveralClusters(
+        NoCluster() if own is None else KubernetesCluster(own, ()),  # type: ignore[arg-type]
+        {name: KubernetesCluster(nodes, ()) for name, nodes in others.items()},  # type: ignore[arg-type]
+        lambda: published,
+    )
+
+
+def test_the_nodes_of_several_clusters_have_the_names_of_their_clusters() -> None:
+    own, east = FakeNodes(node("n1"), node("n2", ready="False")), FakeNodes(node("n1", labels={"zone": "a"}))
+    clusters = several(own, east=east, west=FakeNodes())
+    view = clusters.view()
+    assert clusters.is_known
+    assert view.nodes == {"n1": None, "n2": "NotReady", "east/n1": None}
+    assert view.labels["east/n1"] == {"zone": "a"}
+    assert several(None, east=east).view().expected == {"east/n1"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_known"), [(None, False), ("connection refused", True)], ids=["waits", "away"]
+)
+def test_a_cluster_that_was_not_listed_removes_no_node(problem: str | None, is_known: bool) -> None:
+    tree = Topology(1, (hypernode("leaf", ("east/n1", "west/n1", "n3")),))
+    away = FakeNodes(synced=False, problem=problem)
+    clusters = several(FakeNodes(node("n1")), tree, east=away, west=FakeNodes(node("n2")))
+    assert clusters.is_known is is_known
+    view = clusters.view()
+    assert view.expected == {"n1", "east/n1", "west/n2"}
+    assert view.down(tree) == {"west/n1": "no such node", "n3": "no such node"}
+
+
+def test_a_node_is_reserved_in_its_own_cluster() -> None:
+    cordoned = node("n1", spec={"unschedulable": True})
+    clusters = several(FakeNodes(node("n1")), east=FakeNodes(cordoned))
+    assert clusters.why_not_reserved("east/n1") is None
+    assert "kubectl cordon" in str(clusters.why_not_reserved("n1"))
+    assert "no such node" in str(clusters.why_not_reserved("east/n2"))
+    assert "`clusters` has no 'west'" in str(clusters.why_not_reserved("west/n1"))
+
+
+def test_an_overlap_counts_in_the_cluster_of_the_other_hypernode_only() -> None:
+    member = {"type": "Node", "selector": {"exactMatch": {"name": "n2"}}}
+    foreign = {"metadata": {"name": "theirs"}, "spec": {"tier": 1, "members": [member]}}
+    tree = Topology(1, (hypernode("leaf", ("east/n2", "n2", "west/n2")),))
+    nodes = dict.fromkeys(("n2", "east/n2", "west/n2"))
+    east = ClusterView({"n2": None}, {}, (foreign,))
+    marked = ClusterView(nodes, {}, (), others={"east": east, "west": ClusterView({"n2": None})}).marked(tree)
+    (found,) = marked.anomalies
+    assert (found.kind, found.hypernode, found.nodes) == ("Overlap", "leaf", ("east/n2",))
+    assert found.message.startswith("in cluster east, HyperNode theirs")
+    assert [len(cut_to(marked, name).anomalies) for name in ("", "east", "west")] == [0, 1, 0]

@@ -10,6 +10,7 @@ from hyperscout_collector.app.publication.earlier_topology import published_befo
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
+from hyperscout_publish.clusters.cut import cut_to
 from hyperscout_runtime.errors import StartError
 from hyperscout_topology.topology import Topology
 from support.kube_objects import hypernode_object
@@ -118,3 +119,49 @@ async def test_not_without_what_is_published(tmp_path: Path, error: KubeError, w
     with pytest.raises(StartError, match=str(error)):
         await published_before(settings(tmp_path), api, None, None, sleep=sleep)
     assert slept == [3.0] * waits
+
+
+EAST = [
+    hypernode_object("l1", "n9", tier_name="leaf"),
+    hypernode_object("l3", "n1", tier_name="leaf"),
+    hypernode_object("pod", "l1", "l3", tier=2, tier_name="pod"),
+]
+OWN = [
+    hypernode_object("l1", "n1", tier_name="leaf"),
+    hypernode_object("l2", "n2", tier_name="leaf"),
+    hypernode_object("core", "l1", "l2", tier=3, tier_name="core"),
+]
+
+
+async def several(tmp_path: Path, saved: Topology | None, east: FakeApi) -> Topology | None:
+    given = settings(tmp_path, leader_election=True, clusters=(f"east={tmp_path}",))
+    own, clusters = cast("Kube", FakeApi(OWN)), {"east": cast("Kube", east)}
+    return await published_before(given, own, None, saved, clusters, sleep=no_sleep)
+
+
+async def test_the_trees_of_several_clusters_are_parts_of_one(tmp_path: Path) -> None:
+    """A cluster's tree lacks the tiers that group nothing there."""
+    joined = await several(tmp_path, None, FakeApi(EAST))
+    assert joined is not None
+    assert {h.name: (h.parent, h.nodes) for h in joined.hypernodes} == {
+        "l1": ("pod", ("east/n9", "n1")),
+        "l2": ("core", ("n2",)),
+        "l3": ("pod", ("east/n1",)),
+        "pod": ("core", ("east/n1", "east/n9", "n1")),
+        "core": (None, ("east/n1", "east/n9", "n1", "n2")),
+    }
+    for cluster, published in (("east", EAST), ("", OWN)):
+        assert [h.name for h in cut_to(joined, cluster).hypernodes] == [
+            h["metadata"]["name"] for h in published
+        ]
+
+
+async def test_the_saved_topology_counts_if_all_clusters_have_it(tmp_path: Path) -> None:
+    joined = await several(tmp_path, None, FakeApi(EAST))
+    assert joined is not None
+    saved = replace(joined, generation=7, foreign_endpoints=("storage",))
+    assert await several(tmp_path, saved, FakeApi(EAST)) is saved
+    other = await several(tmp_path, saved, FakeApi(EAST[:1]))
+    assert other is not None
+    assert (other.generation, other.foreign_endpoints) == (7, ())
+    assert await several(tmp_path, saved, FakeApi(EAST, UnreachableError("away"))) is saved, "it is left out"

@@ -186,3 +186,15 @@ async def test_publishers_of_a_cluster_get_its_part(cluster: str, name: str) -> 
     assert woken == ["woken", "woken"]
     assert kept[0].topologies[0] is kept[1].topologies[0], "it is cut once"
     assert kept[0].topologies[0].hypernodes == cut_to(WHOLE, cluster).hypernodes
+
+
+async def test_a_cluster_that_had_no_nodes_yet_stays_as_it_is() -> None:
+    """It may have been away since the start: what is published there is not removed."""
+    part, kept = ClusterPart("east"), Kept()
+    publisher = ClusterPublisher(kept, part)
+    without = replace(WHOLE, hypernodes=(hypernode("leaf", ("n2",)),))
+    await publisher.publish(without)
+    assert kept.topologies == []
+    await publisher.publish(WHOLE)
+    await publisher.publish(without)
+    assert [len(topology.hypernodes) for topology in kept.topologies] == [1, 0], "now it has lost them"

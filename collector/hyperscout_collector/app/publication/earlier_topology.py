@@ -4,6 +4,7 @@ Names, times and conditions continue from it.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -74,21 +75,33 @@ def _joined(parts: Mapping[str, Topology | None]) -> Topology | None:
     """
     domains: dict[str, HyperNode] = {}
     nodes: dict[str, set[str]] = {}
-    above: dict[str, set[str]] = {}
+    above: dict[str, set[str]] = {}  # by name, the domains that contain it in a cluster
     for cluster, part in parts.items():
-        for h in part.hypernodes if part is not None else ():
+        own = {h.name: h for h in part.hypernodes} if part is not None else {}
+        for h in own.values():
             domains.setdefault(h.name, h)
             nodes.setdefault(h.name, set()).update(node_in(cluster, node) for node in h.nodes)
-            above.setdefault(h.name, set()).update(filter(None, [h.parent]))
+            containers, at = above.setdefault(h.name, set()), h.parent
+            while at is not None:
+                containers.add(at)
+                at = own[at].parent
+    # A cluster's tree may lack a tier of another one. Of several parents of a domain the lowest counts.
+    parents: dict[str, str] = {}
+    for name, containers in above.items():
+        chain = [name, *sorted(containers, key=lambda one: (domains[one].tier, one))]
+        for inner, container in itertools.pairwise(chain):
+            rival = parents.get(inner, container)
+            parents[inner] = min(rival, container, key=lambda one: (domains[one].tier, one))
+    children: dict[str, list[str]] = {}
+    for name, parent in sorted(parents.items()):
+        children.setdefault(parent, []).append(name)
     found = []
     for h in sorted(domains.values(), key=lambda h: (h.tier, h.name)):
-        # A cluster's tree may lack the tier in which another one has the parent.
-        parent = min(above[h.name], key=lambda name: (domains[name].tier, name), default=None)
-        if parent is not None:
-            nodes[parent] |= nodes[h.name]
-        found.append(replace(h, parent=parent, nodes=tuple(sorted(nodes[h.name])), conditions=()))
-    below = {h.name: tuple(one.name for one in found if one.parent == h.name) for h in found}
-    return Topology(0, tuple(replace(h, children=below[h.name]) for h in found)) if found else None
+        for child in children.get(h.name, ()):
+            nodes[h.name] |= nodes[child]
+        below, mine = tuple(children.get(h.name, ())), tuple(sorted(nodes[h.name]))
+        found.append(replace(h, parent=parents.get(h.name), children=below, nodes=mine, conditions=()))
+    return Topology(0, tuple(found)) if found else None
 
 
 def _is_of(saved: Topology, parts: Mapping[str, Topology | None], *, several: bool) -> bool:

@@ -1,0 +1,222 @@
+"""Two API servers, whose nodes are on one simulated fabric: each gets the tree of its own nodes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hyperscout_collector.app.build.collector import Collector
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos3
+from kube.recorder import recording
+from support.agent_stream import AgentStream
+from support.callers import Code, said
+from support.collector_process import CollectorProcess, collector_process
+from support.collectors import host_cable, playing
+from support.findings import lldp
+from support.identities import AGENTS, AUDIENCE, Family, show
+from support.kubernetes import Cluster
+from support.published import Object, Published, leaf_of, published, status_at
+
+EAST = "east"
+FLAGS = ("--settle-s", "1.5", "--hold-down-s", "0.1", "--restart-grace-s", "0", "--node-labels", "on")
+NAMESPACE, AGENT = AGENTS.split(":")
+ASK = [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]
+
+
+def shared_fabric() -> SimFabric:
+    """Two pods of two leaves with four hosts each. Every second host is a node of `east`, and so is the last
+    leaf. The first node of each cluster has the same name."""
+    fabric = clos3(2, 2, 4, 2, 1)
+    hosts = fabric.hosts
+    name = {host: node_in(EAST if i % 2 or i >= 12 else "", host) for i, host in enumerate(hosts)}
+    name[hosts[1]] = node_in(EAST, hosts[0])
+    adapters = tuple(
+        replace(x, host=name[x.host], description=f"{name_in_cluster(name[x.host])} {x.device}")
+        for x in fabric.adapters
+    )
+    return replace(fabric, adapters=adapters)
+
+
+def nodes_of(fabric: SimFabric, cluster: str) -> list[str]:
+    return [name_in_cluster(host) for host in fabric.hosts if cluster_of(host) == cluster]
+
+
+def members(hypernodes: Mapping[str, Object]) -> set[str]:
+    """The nodes that HyperNodes name."""
+    return {
+        member["selector"]["exactMatch"]["name"]
+        for h in hypernodes.values()
+        for member in h["spec"].get("members", ())
+        if member["type"] == "Node"
+    }
+
+
+async def whole(seen: Published, nodes: list[str]) -> None:
+    """Until exactly these nodes are in healthy leaves."""
+    await seen.until(
+        lambda now: (
+            members(now) == set(nodes)
+            and all(status_at(now, n, kind)[0] == good for n in nodes for kind, good in GOOD.items())
+        ),
+        "a healthy tree",
+    )
+
+
+GOOD = {"Ready": "True", "Degraded": "False", "Consistent": "True"}
+
+
+@asynccontextmanager
+async def collector(kube: Cluster, east: Cluster, folder: Path) -> AsyncIterator[CollectorProcess]:
+    words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
+    words = (*words, "--clusters", f"{EAST}={east.kubeconfig}", *FLAGS)
+    async with collector_process(folder, *words) as process:
+        yield process
+
+
+def labels_of(kube: Cluster) -> dict[str, dict[str, str]]:
+    """The labels of the nodes that name domains."""
+    return {
+        node["metadata"]["name"]: {
+            key: value
+            for key, value in node["metadata"]["labels"].items()
+            if key.startswith("hyperscout.io/")
+        }
+        for node in kube.api.items("/api/v1/nodes")
+    }
+
+
+async def test_each_api_server_gets_the_tree_of_its_own_nodes(
+    kube: Cluster, own_kube: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    """One of them dies, and returns to what was published before, and to what changed since."""
+    fabric = shared_fabric()
+    own, of_east = nodes_of(fabric, ""), nodes_of(fabric, EAST)
+    assert set(own) & set(of_east) == {fabric.hosts[0]}, "a name of both"
+    east = own_kube()
+    kube.nodes(own)
+    east.nodes(of_east)
+    async with (
+        recording(kube.plane) as written_here,
+        recording(east.plane) as written_there,
+        published(kube) as here,
+        collector(kube, east, tmp_path) as process,
+        playing(process.address, fabric, connections=4) as player,
+    ):
+        async with published(east) as there:
+            await whole(here, own)
+            await whole(there, of_east)
+            first = fabric.hosts[0]
+            assert (
+                leaf_of(here.now, first)["metadata"]["name"] == leaf_of(there.now, first)["metadata"]["name"]
+            )
+            assert sorted({h["spec"]["tier"] for h in there.now.values()}) == [1, 2, 3]
+            before = {name: h["spec"] for name, h in there.now.items()}
+            for cluster, seen in ((kube, here), (east, there)):
+                labels = labels_of(cluster)
+                for node, mine in labels.items():
+                    assert mine["hyperscout.io/leaf"] == leaf_of(seen.now, node)["metadata"]["name"]
+            # The cable of a node is a finding in its own cluster only.
+            cable = host_cable(player, f"{EAST}/{first}")
+            player.cut(cable)
+            await there.until(lambda now: status_at(now, first, "Degraded")[0] == "True", "a cut cable")
+            assert f"{first}/" in status_at(there.now, first, "Degraded")[1]
+            player.restore(cable)
+            await whole(there, of_east)
+        await asyncio.to_thread(east.plane.kill_apiserver)
+        mine = host_cable(player, first)
+        player.cut(mine)
+        await here.until(lambda now: status_at(now, first, "Degraded")[0] == "True", "east holds up nothing")
+        player.restore(mine)
+        await whole(here, own)
+        player.cut(cable)
+        await asyncio.to_thread(east.plane.start_apiserver)
+        await asyncio.to_thread(east.plane.await_ready)
+        async with published(east) as there:
+            await there.until(
+                lambda now: status_at(now, first, "Degraded")[0] == "True", "what changed meanwhile"
+            )
+            assert {name: h["spec"] for name, h in there.now.items()} == before
+        assert await process.stop() == 0
+        for recorder, others in ((written_here, {*of_east} - {*own}), (written_there, {*own} - {*of_east})):
+            assert recorder.events
+            assert not [
+                e for e in recorder.events if any(node in str(e.after) for node in (*others, "east/"))
+            ]
+            recorder.assert_clean()
+
+
+async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
+    kube: Cluster, own_kube: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    fabric = shared_fabric()
+    own, of_east = nodes_of(fabric, ""), nodes_of(fabric, EAST)
+    east = own_kube()
+    kube.nodes(own)
+    east.nodes(of_east)
+    async with (
+        published(kube) as here,
+        published(east) as there,
+        collector(kube, east, tmp_path / "a") as process,
+        playing(process.address, fabric, connections=4),
+    ):
+        await whole(here, own)
+        await whole(there, of_east)
+        before = {name: h["spec"] for name, h in there.now.items()}
+    await asyncio.to_thread(east.plane.kill_apiserver)
+    victim = own[0]
+    async with (
+        published(kube) as here,
+        collector(kube, east, tmp_path / "b") as process,
+        playing(process.address, fabric, connections=4),
+    ):
+        kube.cordon(victim)
+        await here.until(lambda now: status_at(now, victim, "Ready")[0] == "False", "it publishes here")
+        await asyncio.to_thread(east.plane.start_apiserver)
+        await asyncio.to_thread(east.plane.await_ready)
+        async with published(east) as there:
+            await there.until(lambda now: len(now) == len(before), "the watch has begun")
+            east.cordon(victim)
+            await there.until(lambda now: status_at(now, victim, "Ready")[0] == "False", "it publishes there")
+            assert {name: h["spec"] for name, h in there.now.items()} == before
+
+
+async def test_the_token_of_an_agent_is_good_in_its_own_cluster_only(
+    kube: Cluster, own_kube: Callable[..., Cluster], tmp_path: Path, family: Family
+) -> None:
+    tls = family.channel()
+    east = own_kube()
+    tokens = {}
+    for name, cluster in (("", kube), (EAST, east)):
+        cluster.grant("collector", ASK, NAMESPACE)
+        cluster.nodes(["n1"])
+        pod = cluster.pod_on("n1", AGENT, NAMESPACE)
+        tokens[name] = show(cluster.token(AGENT, NAMESPACE, AUDIENCE, pod=pod))
+    flags: dict[str, Any] = {
+        "listen": "127.0.0.1:0",
+        "http_listen": "",
+        "rest_listen": "",
+        "data_dir": tmp_path / "data",
+        "tls_cert": family.server.cert,
+        "tls_key": family.server.key,
+        "authenticate": "kubernetes",
+        "agent_service_account": AGENTS,
+        "kubeconfig": kube.kubeconfig_of("collector", NAMESPACE),
+        "clusters": (f"{EAST}={east.kubeconfig_of('collector', NAMESPACE)}",),
+    }
+    async with Collector(load_settings(flags=flags)) as running:
+        for name, token in tokens.items():
+            node = node_in(name, "n1")
+            async with AgentStream(running.address, node, credentials=tls, metadata=token) as agent:
+                assert await agent.store(lldp(node, "eth0")) == []
+        for name, node in (("", f"{EAST}/n1"), (EAST, "n1")):
+            code, _ = await said(running.address, tls, node, metadata=tokens[name])
+            assert code == Code.UNAUTHENTICATED, "the other API server does not know the token"
+        code, words = await said(running.address, tls, f"{EAST}/n2", metadata=tokens[EAST])
+        assert (code, "node 'east/n1'" in words) == (Code.PERMISSION_DENIED, True)
+        code, words = await said(running.address, tls, "west/n1", metadata=tokens[EAST])
+        assert (code, "`clusters` has no 'west'" in words) == (Code.INVALID_ARGUMENT, True)
