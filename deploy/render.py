@@ -39,7 +39,7 @@ _COLLECTOR_OWN = """
     listen insecure tls_cert tls_key tls_issuer_cert tls_issuer_key tls_names
     mtls_listen tls_client_ca authenticate token_audience
     agent_service_account fabric_service_account http_listen rest_listen rest_hosts data_dir kubernetes
-    kubeconfig deployment leader_election lease_namespace lease_name identity advertise node_labels taints
+    kubeconfig clusters deployment leader_election lease_namespace lease_name identity advertise node_labels taints
     kueue_topology gates gates_namespace gates_replace_after_s gates_hot_swap gates_drain_after_s
     gates_defragment_every_s gates_defragment_most_moves gates_on_degradation gates_degraded_wait_s
     gates_moves_per_hour gates_hook_timeout_s blueprint
@@ -53,7 +53,7 @@ _AGENT_OWN = """
 """
 # Settings that an agent of role `fabric` does not use, besides those that the chart writes.
 _FABRIC_OWN = """
-    node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics lldp
+    node cluster role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics lldp
 """
 COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())

@@ -44,6 +44,13 @@
 {{- if include "hyperscout.blueprint" . }}
 {{- $_ := set $c "blueprint" "/etc/hyperscout/blueprint/blueprint.yaml" }}
 {{- end }}
+{{- $clusters := list }}
+{{- range .Values.collector.clusters }}
+{{- $clusters = append $clusters (printf "%s=/etc/hyperscout/clusters/%s/kubeconfig" .name .name) }}
+{{- end }}
+{{- if $clusters }}
+{{- $_ := set $c "clusters" $clusters }}
+{{- end }}
 {{- if .Values.collector.mtls.enabled }}
 {{- $_ := set $c "mtls_listen" (include "hyperscout.anyAddress" (list . 50054)) }}
 {{- $_ := set $c "tls_client_ca" "/etc/hyperscout/clients/ca.crt" }}
