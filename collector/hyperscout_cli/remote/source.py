@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.reporters import cluster_of
 
+from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint
 
 if TYPE_CHECKING:
@@ -11,12 +13,37 @@ if TYPE_CHECKING:
 
 
 def load(
-    *, topology: str | None, collector: Endpoint, links: bool = True, at_ns: int | None = None
+    *,
+    topology: str | None,
+    collector: Endpoint,
+    links: bool = True,
+    at_ns: int | None = None,
+    cluster: str | None = None,
 ) -> "Topology":
     """The saved topology if a file is named, else the published one, now or at a time (Unix ns).
 
-    Raises CliError and UsageError.
+    `cluster`: only the part that this cluster gets; "" = the collector's own, None = all of it. Raises
+    CliError and UsageError.
     """
+    # Conditions of a part count its links.
+    found = _loaded(topology, collector, links or cluster is not None, at_ns)
+    return found if cluster is None else _part(found, cluster)
+
+
+def _part(topology: "Topology", cluster: str) -> "Topology":
+    from hyperscout_publish.clusters.cut import cut_to
+
+    part = cut_to(topology, cluster)
+    if topology.hypernodes and not part.hypernodes:
+        names = sorted({cluster_of(node) or '""' for h in topology.hypernodes for node in h.nodes})
+        raise CliError(
+            f"no node of cluster {cluster!r}: the clusters with nodes are {', '.join(names)} "
+            '("" = the collector\'s own)'
+        )
+    return part
+
+
+def _loaded(topology: str | None, collector: Endpoint, links: bool, at_ns: int | None) -> "Topology":
     if topology is not None:
         if at_ns is not None:
             raise click.UsageError("--at needs a collector: a saved topology has no history")

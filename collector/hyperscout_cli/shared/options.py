@@ -200,6 +200,15 @@ def topology_options(command: Command) -> Command:
     return collector_options(command)
 
 
+def cluster_option(command: Command) -> Command:
+    """The option --cluster."""
+    return click.option(
+        "--cluster",
+        metavar="NAME",
+        help='Show what this cluster gets: its own nodes, without prefix; "" = the collector\'s own cluster.',
+    )(command)
+
+
 class Output(click.Choice):  # type: ignore[type-arg]  # no generic before click 8.2
     """The values of -o. Aliases are accepted and not listed."""
 

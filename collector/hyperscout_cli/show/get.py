@@ -18,7 +18,7 @@ from hyperscout_cli.shared.kinds import (
     complete_kind,
     select,
 )
-from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
+from hyperscout_cli.shared.options import Endpoint, cluster_option, output_option, topology_options
 from hyperscout_cli.shared.output import emit
 from hyperscout_cli.shared.table_view import View, view_options
 from hyperscout_cli.shared.tables import show
@@ -51,6 +51,7 @@ Examples:
 @output_option("wide", "name", "dot")
 @view_options(columns_of)
 @at_option
+@cluster_option
 @click.option("-w", "--watch", is_flag=True, help="Follow changes (hypernodes only).")
 @topology_options
 def get(
@@ -59,6 +60,7 @@ def get(
     names: Sequence[str],
     view: View,
     at_ns: int | None,
+    cluster: str | None,
     output: str,
     watch: bool,
     topology: str | None,
@@ -82,13 +84,17 @@ def get(
     if output == "dot" and found != "links":
         raise click.UsageError(f"-o dot draws links, not {found}: `hyperscout tree -o dot` draws all domains")
     if watch:
-        if found != "hypernodes" or topology is not None or at_ns is not None:
-            raise click.UsageError("--watch needs the kind hypernodes and a collector, without --at")
+        if found != "hypernodes" or topology is not None or at_ns is not None or cluster is not None:
+            raise click.UsageError(
+                "--watch needs the kind hypernodes and a collector, without --at and --cluster"
+            )
         from hyperscout_cli.show.watch import follow
 
         follow(collector, names=names, output=output, view=view)
     now_ns = time.time_ns()
     if found == "findings":
+        if cluster is not None:
+            raise click.UsageError("--cluster: findings have the names of all clusters: NAME/*")
         if topology is not None or at_ns is not None:
             raise click.UsageError(
                 "findings need a collector, without --topology and --at: only current ones exist"
@@ -99,7 +105,7 @@ def get(
         every = table
     else:
         links = found in {"links", "nodes", "switches"}
-        loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns)
+        loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns, cluster=cluster)
         every = TABLES[found](loaded, now_ns)
         table, missing = select(found, every, names)
     table = view.of(table)

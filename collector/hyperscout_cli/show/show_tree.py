@@ -4,7 +4,7 @@ import click
 
 from hyperscout_cli.remote.source import load
 from hyperscout_cli.shared.command import Command
-from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
+from hyperscout_cli.shared.options import Endpoint, cluster_option, output_option, topology_options
 from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.times import at_option
 from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
@@ -19,20 +19,27 @@ Examples:
   hyperscout tree -o json > today.json          saves it for --topology, --previous and diff
   hyperscout tree -o slurm-tree > topology.conf
   hyperscout tree -o dot | dot -Tsvg > tree.svg  draws it with Graphviz
+  hyperscout tree --cluster east -o slurm-tree  for the nodes of one of several clusters
   hyperscout tree --at 2h                       as it was two hours ago
   hyperscout tree --topology today.json         offline""",
 )
 @at_option
+@cluster_option
 @output_option(words=OUTPUTS, default="tree")
 @topology_options
 @unnamed_option
 def show_tree(
-    *, at_ns: int | None, output: str, unnamed: bool, topology: str | None, collector: Endpoint
+    *,
+    at_ns: int | None,
+    cluster: str | None,
+    output: str,
+    unnamed: bool,
+    topology: str | None,
+    collector: Endpoint,
 ) -> None:
     """Print the hierarchy as a tree, with sizes and problems."""
-    loaded = load(
-        topology=topology, collector=collector, links=output in {"json", "yaml", "dot"}, at_ns=at_ns
-    )
+    links = output in {"json", "yaml", "dot"}
+    loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns, cluster=cluster)
     if output == "tree" and not loaded.hypernodes:
         note("no hypernodes found")
     emit(written(loaded, output, unnamed=unnamed))

@@ -62,8 +62,9 @@ def build_callers(context: Context) -> Callers:
         return context.clock.wall_ns() / NS
 
     rest = RestCounters() if settings.rest_listen else None
+    kubes = (*([] if kube is None else [kube]), *context.clusters.values())
     if settings.authenticate == "none":
-        return Callers(Access(now_s=now_s, wall_s=wall_s), {}, rest, kube)
+        return Callers(Access(now_s=now_s, wall_s=wall_s), {}, rest, kubes)
     if kube is None:
         raise StartError("authenticate: kubernetes needs an API server: set kubeconfig, or run in a pod")
 
@@ -74,7 +75,7 @@ def build_callers(context: Context) -> Callers:
     clusters = {name: reviews_of(one) for name, one in context.clusters.items()}
     accounts = settings.agent_service_account, settings.fabric_service_account
     access = Access(reviews, *accounts, clusters=clusters, now_s=now_s, wall_s=wall_s)
-    return Callers(access, {"": reviews, **clusters}, rest, kube)
+    return Callers(access, {"": reviews, **clusters}, rest, kubes)
 
 
 async def start_servers(

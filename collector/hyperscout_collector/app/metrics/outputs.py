@@ -1,7 +1,7 @@
 """Metrics of publishers, writes to the Kubernetes API, MQTT, placements, clients and the history."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hyperscout_formats.text.prometheus_text import counter, gauge
 from hyperscout_gates.control.queue import Queue
@@ -126,8 +126,8 @@ HISTORY_FAILURES = counter(
 def outputs(components: Components) -> Iterator[str]:
     publishing, callers = components.publishing, components.callers
     yield from _publishers(publishing.runner)
-    if callers.kube is not None:
-        yield from _kubernetes(callers.kube.counters)
+    if callers.kubes:
+        yield from _kubernetes([kube.counters for kube in callers.kubes])
     if publishing.mqtt is not None:
         yield from _mqtt(publishing.mqtt.counters)
     yield from _placements(publishing.placing.placements)
@@ -150,13 +150,19 @@ def _publishers(runner: PublisherRunner) -> Iterator[str]:
     yield PUBLISH_RETRIES.by({name: state.retries for name, state in states.items()})
 
 
-def _kubernetes(counters: KubeCounters) -> Iterator[str]:
+def _kubernetes(of_clusters: Sequence[KubeCounters]) -> Iterator[str]:
+    writes: Counter[tuple[str, str]] = Counter()
+    seconds: dict[str, float] = {}
+    for counters in of_clusters:
+        writes.update(counters.writes)
+        for method, took_s in counters.write_seconds.items():
+            seconds[method] = seconds.get(method, 0.0) + took_s
     # All outcomes of every method in use: `increase()` does not count the first sample of a new series.
-    used = sorted({method for method, _ in counters.writes})
+    used = sorted({method for method, _ in writes})
     yield KUBERNETES_WRITES.by(
-        {(m, outcome): counters.writes[m, outcome] for m in used for outcome in OUTCOMES_OF_WRITES}
+        {(m, outcome): writes[m, outcome] for m in used for outcome in OUTCOMES_OF_WRITES}
     )
-    yield KUBERNETES_SECONDS.by(dict(sorted(counters.write_seconds.items())))
+    yield KUBERNETES_SECONDS.by(dict(sorted(seconds.items())))
 
 
 def _mqtt(counters: MqttCounters) -> Iterator[str]:

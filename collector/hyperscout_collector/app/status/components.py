@@ -98,13 +98,14 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Authentication of callers. `reviews`: by cluster, "" = the collector's own; empty = no API server
-    reviews tokens. `kube`: None = no API server. `rest`: None = REST is off."""
+    """Authentication of callers. `reviews`: by cluster, "" = the collector's own; empty = tokens are not
+    reviewed. `kubes`: the clients of the API servers of all clusters. `rest`: None = REST is off.
+    """
 
     access: Access
     reviews: Mapping[str, Reviews]
     rest: RestCounters | None
-    kube: Kube | None
+    kubes: tuple[Kube, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,73 @@
+"""`--cluster`: what one of several clusters gets of a topology."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hyperscout_topology.objects import to_json
+from hyperscout_topology.topology import Topology
+from support.builders import hypernode
+from support.command_line import CommandLine
+
+ALL = ("east/n1", "east/n2", "n1", "west/n1")
+TREE = Topology(
+    3,
+    (
+        hypernode("leaf-a", ALL[:2], parent="pod"),
+        hypernode("leaf-b", ALL[2:], parent="pod"),
+        hypernode("pod", ALL, children=("leaf-a", "leaf-b")),
+    ),
+)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "topology.json"
+    path.write_text(json.dumps(to_json(TREE)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ([], ["east/n1", "east/n2", "n1", "west/n1"]),
+        (["east/*"], ["east/n1", "east/n2"]),
+        (["--cluster", "east"], ["n1", "n2"]),
+        (["--cluster", ""], ["n1"]),
+        (["--cluster", "west", "-l", "leaf=leaf-b"], ["n1"]),
+    ],
+)
+def test_nodes_of_a_cluster(run: CommandLine, saved: Path, flags: list[str], names: list[str]) -> None:
+    ran = run("get", "nodes", *flags, "-o", "name", "--topology", saved)
+    assert (ran.code, ran.out.split()) == (0, [f"node/{name}" for name in names])
+
+
+def test_the_tree_of_a_cluster_in_all_formats(run: CommandLine, saved: Path) -> None:
+    ran = run("tree", "--cluster", "east", "-o", "json", "--topology", saved)
+    (only,) = json.loads(ran.out)["hypernodes"]
+    assert (only["name"], only["nodes"]) == ("leaf-a", ["n1", "n2"])
+    assert "n[1-2]" in run("tree", "--cluster", "east", "-o", "slurm-tree", "--topology", saved).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            ["get", "nodes", "--cluster", "north", "--topology"],
+            1,
+            "no node of cluster 'north': the clusters with nodes are \"\", east, west",
+        ),
+        (
+            ["get", "findings", "--cluster", "east", "--topology"],
+            2,
+            "findings have the names of all clusters",
+        ),
+        (["get", "hypernodes", "-w", "--cluster", "east", "--topology"], 2, "without --at and --cluster"),
+    ],
+)
+def test_what_no_cluster_has(
+    run: CommandLine, saved: Path, words: list[str], code: int, message: str
+) -> None:
+    ran = run(*words, saved)
+    assert ran.code == code
+    assert message in ran.err
