@@ -66,6 +66,12 @@ def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytes
         pytest.param("tls_server_name: x", "give tls_ca too", id="name without TLS"),
         pytest.param("collectors: [nonsense]", "expected host:port", id="not an address"),
         pytest.param("node: switch/leaf-1", "node: 'switch/leaf-1' has a slash", id="a name with a slash"),
+        pytest.param("cluster: fabric", "cluster: 'fabric': expected a DNS label", id="no name of a cluster"),
+        pytest.param("cluster: a/b", "cluster: 'a/b': expected a DNS label", id="a cluster with a slash"),
+        pytest.param(
+            "cluster: east\nnode: " + "x" * 249, "node: .* at most 248 characters with cluster", id="too long"
+        ),
+        pytest.param("cluster: east\nrole: switch", "cluster: has no effect", id="switch of a cluster"),
         pytest.param("role: spine", "role: ", id="no such role"),
         pytest.param("role: switch\nnode: " + "x" * 247, "node: .* at most 246", id="too long for a switch"),
         pytest.param("role: switch\nlldp: {enabled: false}", "lldp.enabled: ", id="switch without LLDP"),
@@ -83,6 +89,11 @@ def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytes
 def test_bad_files(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         load_settings(written(tmp_path, text))
+
+
+def test_a_node_of_a_cluster_reports_under_both_names(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, "cluster: east\nnode: gpu-01"))
+    assert (settings.node, settings.reporter) == ("gpu-01", "east/gpu-01")
 
 
 def test_every_complaint_at_once(tmp_path: Path) -> None:

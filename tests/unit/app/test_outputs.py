@@ -29,6 +29,12 @@ from support.waiting import TIMEOUT_S
             {"slurm_tree_file": "/x", "slurm_hook": "scontrol 'reconfigure"},
             "slurm_hook: No closing quotation",
         ),
+        ({"clusters": ["east"]}, "expected NAME=FILE"),
+        ({"clusters": ["switch=/x"]}, "other than 'switch' and 'fabric'"),
+        ({"clusters": ["East=/x"]}, "expected a DNS label"),
+        ({"clusters": ["east=/x", "east=/y"]}, "east: expected one kubeconfig for each cluster"),
+        ({"clusters": ["east=/x"], "kubernetes": "publish", "gates": "on"}, "gates: they open pods of one"),
+        ({"clusters": ["east=/x"], "deployment": "collector"}, "deployment: set kubernetes too"),
     ],
 )
 def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> None:
@@ -55,6 +61,28 @@ async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]
     kube = FakeKube().kube() if loaded.kubernetes != "off" else None
     found = build_publishers(Context(loaded, kube))
     assert [publisher.name for publisher in found.publishers] == names
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "names"),
+    [
+        ("off", ["east/kubernetes", "east/node-labels", "east/taints"]),
+        (
+            "publish",
+            [
+                *("kubernetes", "node-labels", "taints"),
+                *("east/kubernetes", "east/node-labels", "east/taints"),
+            ],
+        ),
+    ],
+)
+async def test_each_cluster_has_publishers_and_watches_of_its_own(kubernetes: str, names: list[str]) -> None:
+    given = {"kubernetes": kubernetes, "clusters": ["east=/x"], "taints": "on", "node_labels": "on"}
+    kube = FakeKube().kube() if kubernetes != "off" else None
+    found = build_publishers(Context(load_settings(None, given), kube, {"east": FakeKube().kube()}))
+    assert [publisher.name for publisher in found.publishers] == names
+    assert len(found.services) == len(names)
+    assert list(found.nodes) == ([""] if kube is not None else []) + ["east"]
 
 
 @pytest.mark.parametrize(("kubernetes", "writes"), [("publish", True), ("dry-run", False)])
