@@ -170,6 +170,7 @@ async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
     await asyncio.to_thread(east.plane.kill_apiserver)
     victim = own[0]
     async with (
+        recording(east.plane) as written_there,
         published(kube) as here,
         collector(kube, east, tmp_path / "b") as process,
         playing(process.address, fabric, connections=4),
@@ -183,6 +184,7 @@ async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
             east.cordon(victim)
             await there.until(lambda now: status_at(now, victim, "Ready")[0] == "False", "it publishes there")
             assert {name: h["spec"] for name, h in there.now.items()} == before
+        assert not [event for event in written_there.events if event.what == "deleted"]
 
 
 async def test_the_token_of_an_agent_is_good_in_its_own_cluster_only(
