@@ -17,6 +17,8 @@ _SWITCH: Final = "switch/"
 _FABRIC: Final = "fabric/"
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123
 _NO_CLUSTERS: Final = frozenset({_SWITCH[:-1], _FABRIC[:-1]})  # reporters with these prefixes are no nodes
+# A node selector of a request names a cluster by this label, which no node carries; "" = the collector's own.
+CLUSTER_LABEL: Final = "hyperscout.io/cluster"
 CLUSTER_FORM: Final = (
     "a DNS label (at most 63 lower-case letters, digits and '-') other than 'switch' and 'fabric'"
 )

@@ -1,6 +1,7 @@
 """Two API servers, whose nodes are on one simulated fabric: each gets the tree of its own nodes."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -72,10 +73,36 @@ GOOD = {"Ready": "True", "Degraded": "False", "Consistent": "True"}
 
 @asynccontextmanager
 async def collector(kube: Cluster, east: Cluster, folder: Path) -> AsyncIterator[CollectorProcess]:
-    words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
-    words = (*words, "--clusters", f"{EAST}={east.kubeconfig}", *FLAGS)
-    async with collector_process(folder, *words) as process:
+    own = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
+    async with collector_process(folder, *own, "--clusters", f"{EAST}={east.kubeconfig}", *FLAGS) as process:
         yield process
+
+
+async def placed(address: str, *flags: str) -> tuple[int, set[str], str]:
+    """The exit code of `hyperscout place`, the nodes that it chose, and its notes."""
+    program = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ("place", "--collector", address, "-o", "name", *flags)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, {line.removeprefix("node/") for line in out.decode().split()}, err.decode()
+
+
+async def places_in_one_cluster(address: str, fabric: SimFabric) -> None:
+    last_leaf = set(fabric.hosts[12:])
+    assert await placed(address, "--workers", "4", "--any-cluster") == (0, last_leaf, "")
+    code, nodes, _ = await placed(address, "--workers", "4", "--cluster", "")
+    assert (code, len(nodes), {cluster_of(node) for node in nodes}) == (0, 4, {""})
+    code, nodes, _ = await placed(address, "--workers", str(len(nodes_of(fabric, EAST))), "--any-cluster")
+    assert (code, {cluster_of(node) for node in nodes}) == (0, {EAST}), "the own cluster is too small"
+    code, nodes, notes = await placed(address, "--workers", "16", "--any-cluster")
+    assert (code, nodes) == (3, set()), "no cluster has so many"
+    assert "cluster east: " in notes
+    assert "cluster of the collector: " in notes
 
 
 def labels_of(kube: Cluster) -> dict[str, dict[str, str]]:
@@ -120,6 +147,7 @@ async def test_each_api_server_gets_the_tree_of_its_own_nodes(
                 labels = labels_of(cluster)
                 for node, mine in labels.items():
                     assert mine["hyperscout.io/leaf"] == leaf_of(seen.now, node)["metadata"]["name"]
+            await places_in_one_cluster(process.address, fabric)
             # The cable of a node is a finding in its own cluster only.
             cable = host_cable(player, f"{EAST}/{first}")
             player.cut(cable)
@@ -138,7 +166,8 @@ async def test_each_api_server_gets_the_tree_of_its_own_nodes(
         await asyncio.to_thread(east.plane.await_ready)
         async with published(east) as there:
             await there.until(
-                lambda now: status_at(now, first, "Degraded")[0] == "True", "what changed meanwhile"
+                lambda now: now.keys() == before.keys() and status_at(now, first, "Degraded")[0] == "True",
+                "what changed meanwhile",
             )
             assert {name: h["spec"] for name, h in there.now.items()} == before
         assert await process.stop() == 0
