@@ -19,7 +19,7 @@ Examples:
   hyperscout tree -o json > today.json          saves it for --topology, --previous and diff
   hyperscout tree -o slurm-tree > topology.conf
   hyperscout tree -o dot | dot -Tsvg > tree.svg  draws it with Graphviz
-  hyperscout tree --cluster east -o slurm-tree  for the nodes of one of several clusters
+  hyperscout tree --cluster east                the nodes of one of several clusters
   hyperscout tree --at 2h                       as it was two hours ago
   hyperscout tree --topology today.json         offline""",
 )
