@@ -99,12 +99,10 @@ class Collector:
             kube = self._kube
             if kube is None and needs_kubernetes(self.settings):
                 kube = await self._lifecycle.enter("Kubernetes client", await connected(self.settings))
-            fence = kube.fence if kube is not None else Fence()
             clusters = {}
             for name, client in (await connected_clusters(self.settings)).items():
-                clusters[name] = (await self._lifecycle.enter(f"client of cluster {name}", client)).fenced(
-                    fence
-                )
+                entered = await self._lifecycle.enter(f"client of cluster {name}", client)
+                clusters[name] = entered.fenced(kube.fence if kube is not None else Fence())
             context = Context(
                 self.settings, kube, clusters, self._clock, self._timer, lifecycle=self._lifecycle
             )
