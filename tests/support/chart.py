@@ -129,6 +129,19 @@ PROFILES: Final[dict[str, Object]] = {
     },
     "labels": {"publish": {"nodeLabels": "on"}},
     "gates tried": {"gates": {"mode": "dry-run"}},
+    "several clusters": {
+        "collector": {
+            "clusters": [
+                {"name": "east", "kubeconfigSecret": "hyperscout-east"},
+                {"name": "west", "kubeconfigSecret": "hyperscout-west"},
+            ]
+        }
+    },
+    "agents of another cluster": {
+        "tls": {"mode": "existingSecret"},
+        "collector": {"replicas": 0},
+        "agent": {"settings": {"cluster": "east"}, "collectorAddresses": ["collector.example:50051"]},
+    },
     "one replica with a claim": {"collector": _CLAIM},
     "IPv6": {"ipFamily": "IPv6", "fabric": {**FABRIC, "credentials": {}}},
     "fabric": {

@@ -227,6 +227,8 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
     assert collector.rest_listen == ("" if profile == "no map" else f"{collector.listen[:-5]}50080")
     assert ("map.example" in collector.rest_hosts) is (profile == "no authentication")
     assert collector.kubernetes == ("dry-run" if profile.startswith("dry run") else "publish")
+    assert agent.reporter == ("east/gpu-1" if profile == "agents of another cluster" else "gpu-1")
+    assert list(collector.kubeconfigs) == (["east", "west"] if profile == "several clusters" else [])
     if profile == "everything":
         assert (collector.stale_after_s, collector.node_selector) == (120, "role=gpu")
         assert (agent.lldp.ports, agent.lldp.spawn_listener) == ("^eth", False)
@@ -594,6 +596,23 @@ def test_a_blueprint_is_in_a_config_map_of_its_own(values: dict[str, str], holde
         assert one(objects, "ConfigMap", holder)["data"]["blueprint.yaml"] == plan
 
 
+def test_the_kubeconfig_of_each_cluster_is_mounted_from_its_secret() -> None:
+    objects = render(PROFILES["several clusters"])
+    settings = yaml.safe_load(one(objects, "ConfigMap", "-collector")["data"]["collector.yaml"])
+    ((container, pod),) = [found for found in containers(objects) if found[0]["name"] == "collector"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "clusters"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "clusters"]
+    files = {
+        f"{mount['mountPath']}/{item['path']}": source["secret"]["name"]
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+    named = [text.partition("=")[2] for text in settings["clusters"]]
+    assert [files[path] for path in named] == ["hyperscout-east", "hyperscout-west"]
+    deployment = one(render(PROFILES["agents of another cluster"]), "Deployment")
+    assert deployment["spec"]["replicas"] == 0
+
+
 @profiles
 def test_what_changes_while_a_pod_lives_is_seen_by_it(profile: str) -> None:
     """The kubelet never renews a file that is mounted by subPath: no token, no CA, no settings."""
@@ -699,7 +718,13 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a bare off", {"publish": {"taints": False}}, "taints"),
     ("a short digest", {"image": {"agent": {"digest": "sha256:abc"}}}, "digest"),
     ("a namespace of plans", {"gates": {"namespace": {"name": "../x"}}}, "name"),
-    ("no replicas", {"collector": {"replicas": 0}}, "replicas"),
+    ("fewer than no replicas", {"collector": {"replicas": -1}}, "replicas"),
+    ("a cluster without a kubeconfig", {"collector": {"clusters": [{"name": "east"}]}}, "kubeconfigSecret"),
+    (
+        "a cluster with a dot",
+        {"collector": {"clusters": [{"name": "a.b", "kubeconfigSecret": "x"}]}},
+        "clusters",
+    ),
     ("an address without a port", {"agent": {"collectorAddresses": ["10.0.0.1"]}}, "collectorAddresses"),
     ("labels of nodes", {"agent": {"infiniband": {"nodeSelector": {"rdma": True}}}}, "nodeSelector"),
     ("a claim", {"agent": {"infiniband": {"resourceClaimTemplate": "A b"}}}, "resourceClaimTemplate"),
@@ -716,6 +741,14 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
 TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ("tokens in plaintext", {"tls": {"mode": "insecure"}}, "tokens are never sent in plaintext"),
     ("no issuer", {"tls": {"mode": "certManager"}}, "set tls.certManager.issuerRef"),
+    (
+        "gates of several clusters",
+        {
+            "gates": {"mode": "on"},
+            "collector": {"clusters": [{"name": "east", "kubeconfigSecret": "x"}]},
+        },
+        "set gates.mode: off, or remove collector.clusters",
+    ),
     ("no ca of a broker", {"collector": {"mqtt": {"broker": "mqtts://b"}}}, "set collector.mqtt.caSecret"),
     (
         "an ingress without a host",
