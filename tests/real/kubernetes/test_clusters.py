@@ -72,9 +72,12 @@ GOOD = {"Ready": "True", "Degraded": "False", "Consistent": "True"}
 
 
 @asynccontextmanager
-async def collector(kube: Cluster, east: Cluster, folder: Path) -> AsyncIterator[CollectorProcess]:
+async def collector(
+    kube: Cluster, east: Cluster, folder: Path, *flags: str
+) -> AsyncIterator[CollectorProcess]:
     own = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
-    async with collector_process(folder, *own, "--clusters", f"{EAST}={east.kubeconfig}", *FLAGS) as process:
+    others = ("--clusters", f"{EAST}={east.kubeconfig}")
+    async with collector_process(folder, *own, *others, *FLAGS, *flags) as process:
         yield process
 
 
@@ -182,6 +185,7 @@ async def test_each_api_server_gets_the_tree_of_its_own_nodes(
 async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
     kube: Cluster, own_kube: Callable[..., Cluster], tmp_path: Path
 ) -> None:
+    """A leader without evidence of its own continues from the HyperNodes of the clusters that answer."""
     fabric = shared_fabric()
     own, of_east = nodes_of(fabric, ""), nodes_of(fabric, EAST)
     east = own_kube()
@@ -201,7 +205,7 @@ async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
     async with (
         recording(east.plane) as written_there,
         published(kube) as here,
-        collector(kube, east, tmp_path / "b") as process,
+        collector(kube, east, tmp_path / "b", "--leader-election", "--lease-namespace", "default") as process,
         playing(process.address, fabric, connections=4),
     ):
         kube.cordon(victim)
