@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hyperscout_collector.evidence.snapshot import Resolved, stale_nodes
+from hyperscout_collector.evidence.snapshot import Resolved, resolve, stale_nodes
 from hyperscout_formats.infiniband import ibnetdiscover
 from hyperscout_formats.managers import nmx, ufm
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
@@ -73,6 +73,19 @@ def test_nvlink_domains_are_no_sweep(rig: Rig) -> None:
     again = resolved(rig, T0 + 5 * S)
     assert list(again.inputs.managed_gpus) == ["tray-2"]
     assert not again.superseded
+
+
+@pytest.mark.parametrize(
+    ("node", "known"), [("east/tray-1", True), ("", False)], ids=["one node", "two nodes"]
+)
+def test_a_manager_and_a_map_name_hosts_without_their_cluster(rig: Rig, node: str, known: bool) -> None:
+    rig.sent("fabric/f", "nmx", NMX, T0)
+    node_map = {1: "tray-1", 2: "n2", 3: "west/tray-1"}
+    names = {"tray-1": node}
+    inputs = resolve(rig.view.snapshot(T0 + S), rig.texts, node_map, node_names=names).inputs
+    assert list(inputs.managed_gpus) == ([node] if known else [])
+    assert inputs.node_map == {**({1: node} if known else {}), 2: "n2", 3: "west/tray-1"}
+    assert inputs.node_names == names
 
 
 def test_whose_evidence_is_stale(rig: Rig) -> None:
