@@ -1,6 +1,7 @@
 """What a cluster says about nodes, and whose HyperNodes stand in the way."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,11 +137,17 @@ class FakeNodes(dict[str, Any]):
         return iter(self.values())
 
 
-def several(own: FakeNodes | None, published: Topology = TREE, **others: FakeNodes) -> SeveralClusters:
+def several(
+    own: FakeNodes | None,
+    published: Topology = TREE,
+    timer: Callable[[], float] = lambda: 0.0,
+    **others: FakeNodes,
+) -> SeveralClusters:
     return SeveralClusters(
         NoCluster() if own is None else KubernetesCluster(own, ()),  # type: ignore[arg-type]
         {name: KubernetesCluster(nodes, ()) for name, nodes in others.items()},  # type: ignore[arg-type]
         lambda: published,
+        timer,
     )
 
 
@@ -165,6 +172,16 @@ def test_a_cluster_that_was_not_listed_removes_no_node(problem: str | None, is_k
     view = clusters.view()
     assert view.expected == {"n1", "east/n1", "west/n2"}
     assert view.down(tree) == {"west/n1": "no such node", "n3": "no such node"}
+
+
+def test_the_start_waits_10_s_for_an_api_server_that_does_not_answer() -> None:
+    now_s = [5.0]
+    clusters = several(FakeNodes(), timer=lambda: now_s[0], east=FakeNodes(synced=False))
+    now_s[0] = 14.9
+    assert not clusters.is_known
+    now_s[0] = 15.0
+    assert clusters.is_known
+    assert not several(FakeNodes(synced=False), timer=lambda: now_s[0], east=FakeNodes()).is_known
 
 
 def test_a_node_is_reserved_in_its_own_cluster() -> None:

@@ -113,7 +113,7 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
         services |= one.services
     if context.clusters:
         others = {name: outputs[name].cluster for name in context.clusters}
-        cluster = SeveralClusters(cluster, others, published)
+        cluster = SeveralClusters(cluster, others, published, context.timer)
     nodes = {name: one.nodes for name, one in outputs.items()}
     return Publishers(tuple(publishers), cluster, services, nodes, mqtt, warn)
 

@@ -132,24 +132,36 @@ class KubernetesCluster:
         return f"neither cordoned nor reserved: `kubectl cordon` it, or label it {RESERVED_LABEL}=true"
 
 
+_PATIENCE_S = 10.0  # after the start, for an API server that neither answers nor refuses
+
+
 class SeveralClusters:
     """The collector's own cluster and others, as one. Nodes of the others have the prefix of their cluster.
 
     Nodes of a cluster that has not been listed yet are those of `published()`: a cluster that is away holds
-    up no other, and removes no node.
+    up no other, and removes no node. `timer`: monotonic seconds.
     """
 
     def __init__(
-        self, own: Cluster, others: Mapping[str, KubernetesCluster], published: Callable[[], Topology]
+        self,
+        own: Cluster,
+        others: Mapping[str, KubernetesCluster],
+        published: Callable[[], Topology],
+        timer: Callable[[], float],
     ) -> None:
         self._own = own
         self._others = others
         self._published = published
+        self._timer = timer
+        self._until_s = timer() + _PATIENCE_S
 
     @property
     def is_known(self) -> bool:
-        """Whether each cluster has been listed, or is away."""
-        return self._own.is_known and all(one.is_known or one.is_away for one in self._others.values())
+        """Whether the own cluster has been listed, and each other one too, or is away."""
+        is_late = self._timer() >= self._until_s
+        return self._own.is_known and all(
+            one.is_known or one.is_away or is_late for one in self._others.values()
+        )
 
     def view(self) -> ClusterView:
         own = self._own.view()
