@@ -166,8 +166,10 @@ class Gate(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
+        return self.guarded(await continuation(handler_call_details), handler_call_details.method)
+
+    def guarded(self, handler: Any, method: str) -> Any:
+        """The handler of a method, which first authorizes the caller."""
         verb = verb_for(method)
         if handler is None or verb is None:
             return handler

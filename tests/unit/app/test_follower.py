@@ -24,7 +24,7 @@ class Heard(Follower):
         self.calls += 1
         if self.calls > 1:
             raise CredentialsError("the certificate has expired")
-        self._snapshot, self._left_s = pb.Topology(generation=7), None
+        self._events, self._left_s = [pb.WatchTopologyResponse(snapshot=pb.Topology(generation=7))], None
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,15 @@ class Leading:
         return 0
 
 
+class NoFollower:
+    agents, floor = (), 0
+
+    def take(self) -> None: ...
+
+    def raise_floor(self, highest: int) -> None:
+        self.floor = highest
+
+
 class Slow:
     """A collector that waits for an API server which says nothing."""
 
@@ -102,7 +111,7 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
     monkeypatch.setattr(process, "connected", connected)
     Slow.begun, Slow.ended = asyncio.Event(), False
     stop, elector = asyncio.Event(), Leading()
-    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None), "agents": ()})
+    follower: Any = NoFollower()
     election = asyncio.create_task(asyncio.Event().wait())
     replica = Replica(settings(tmp_path))
     work = asyncio.create_task(
@@ -122,6 +131,7 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
         await asyncio.gather(election, work, return_exceptions=True)
     assert Slow.ended
     assert (replica._highest, replica._collector) == (7, None), "the Lease gets the number at its release"
+    assert follower.floor == 7, "as a standby it serves no lower one"
 
 
 class Quick(Slow):
@@ -144,7 +154,7 @@ async def test_a_leader_ends_when_the_task_that_wakes_publishers_fails(
     monkeypatch.setattr(process, "Collector", Quick)
     monkeypatch.setattr(process, "connected", connected)
     monkeypatch.setattr(process, "_wake_publishers", broken)
-    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None), "agents": ()})
+    follower: Any = NoFollower()
     election = asyncio.create_task(asyncio.Event().wait())
     lead = Replica(settings(tmp_path))._lead
     try:
@@ -197,12 +207,17 @@ async def test_a_standby_ends_when_a_part_of_it_fails(
         def leader(self) -> str:
             return ""
 
+        def age_s(self) -> None: ...
+
+        def renew(self) -> None: ...
+
         async def cause_of(self, generation: int) -> None: ...
 
     async def broken(_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(process, "Standby", Listening)
+    monkeypatch.setattr(process, "connected", connected)
     if part == "history-follower":
         monkeypatch.setattr(process.Following, "run", broken)
     election = asyncio.create_task(asyncio.Event().wait())

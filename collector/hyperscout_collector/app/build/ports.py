@@ -20,7 +20,7 @@ from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
 from hyperscout_collector.serve.grpc.measurement_service import SERVICE as MEASUREMENT_SERVICE
 from hyperscout_collector.serve.grpc.placement_service import SERVICE as PLACEMENT_SERVICE
-from hyperscout_collector.serve.grpc.topology_service import SERVICE as TOPOLOGY_SERVICE
+from hyperscout_collector.serve.grpc.topology_reads import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.serve.http.health_thread import serving_in_thread
 from hyperscout_collector.serve.http.hosts import Hosts
 from hyperscout_collector.serve.http.server import RestServer

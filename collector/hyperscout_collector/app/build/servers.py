@@ -33,6 +33,7 @@ from hyperscout_collector.serve.grpc.topology_service import Backend, TopologySe
 from hyperscout_collector.serve.http.counters import RestCounters
 from hyperscout_collector.serve.rest.app import application
 from hyperscout_collector.serve.rest.handlers import Handlers
+from hyperscout_collector.serve.rest.reads import ReadHandlers
 from hyperscout_collector.serve.rest.standby import left
 from hyperscout_collector.serve.rest.stream import MAX_READERS, Stream
 
@@ -126,7 +127,7 @@ async def start_servers(
         )
         handlers = Handlers(backend, topology, placing, measuring, stream, callers.access)
         app = application(handlers, callers.access, rest_hosts(settings), callers.rest, timer=timer)
-        rest = await _start_rest(settings, app, stream, handlers, lifecycle, leaving)
+        rest = await start_rest(settings, app, stream, handlers, lifecycle, leaving)
     if settings.http_listen:
         http = await start_http(
             settings.http_listen,
@@ -194,14 +195,18 @@ async def _start_grpc(
     return addresses
 
 
-async def _start_rest(
+async def start_rest(
     settings: CollectorSettings,
     app: ASGIApp,
     stream: Stream,
-    handlers: Handlers,
+    handlers: ReadHandlers,
     lifecycle: Lifecycle,
     leaving: Callable[[], tuple[str, str | None]],
 ) -> str:
+    """Serve REST until the stop. `app`: calls `handlers`. `leaving`: as of `start_servers`.
+
+    Returns host:port. Raises StartError.
+    """
     lifecycle.run("stream", stream.run())
     lifecycle.on_stop("REST requests", handlers.close)
     server = await lifecycle.enter("REST", rest_server(settings, app))

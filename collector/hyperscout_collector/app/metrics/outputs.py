@@ -14,6 +14,7 @@ from hyperscout_runtime.units import NS
 
 from hyperscout_collector.app.status.components import Components
 from hyperscout_collector.history.store import HistorySize
+from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.http.counters import RestCounters
 
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
@@ -133,13 +134,18 @@ def outputs(components: Components) -> Iterator[str]:
     yield from _placements(publishing.placing.placements)
     if publishing.gates is not None:
         yield from _queue(publishing.gates.queue, components.clock_ns())
-    yield WATCHERS.of(len(publishing.watchers))
-    yield RESNAPSHOTS.of(publishing.watchers.resnapshots)
     yield PLACEMENT_WATCHERS.of(len(publishing.placing.watchers))
-    if callers.rest is not None:
-        yield from _rest(callers.rest)
+    yield from readers(publishing.watchers, callers.rest)
     if publishing.recorder is not None:
         yield from _history(publishing.recorder.size)
+
+
+def readers(watchers: Hub, rest: RestCounters | None) -> Iterator[str]:
+    """The metrics of clients that read the topology. `rest`: None = REST is off."""
+    yield WATCHERS.of(len(watchers))
+    yield RESNAPSHOTS.of(watchers.resnapshots)
+    if rest is not None:
+        yield from _rest(rest)
 
 
 def _publishers(runner: PublisherRunner) -> Iterator[str]:

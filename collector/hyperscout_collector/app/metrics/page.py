@@ -16,9 +16,11 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from hyperscout_collector.app.metrics.ingest import ingest
-from hyperscout_collector.app.metrics.outputs import outputs
+from hyperscout_collector.app.metrics.outputs import outputs, readers
 from hyperscout_collector.app.metrics.topology import TopologyMetrics
 from hyperscout_collector.app.status.components import Components
+from hyperscout_collector.serve.fanout.hub import Hub
+from hyperscout_collector.serve.http.counters import RestCounters
 
 BUILD = gauge("hyperscout_collector_build_info", "Always 1; the label is the version.", "version")
 LEADER = gauge("hyperscout_collector_leader", "1 while this replica leads.")
@@ -89,6 +91,10 @@ def _leading(leads: int, transitions: int) -> Iterator[str]:
     yield TRANSITIONS.of(transitions)
 
 
-def standby_text(transitions: int) -> bytes:
-    """The page of a standby. It contains no topology and no evidence: the leader reports those."""
-    return "".join(_leading(0, transitions)).encode() + _Process().text()
+def standby_text(transitions: int, watchers: Hub | None = None, rest: RestCounters | None = None) -> bytes:
+    """The page of a standby. It contains no topology and no evidence: the leader reports those.
+
+    `watchers`, `rest`: None = the standby serves no reads, or no REST.
+    """
+    texts = (*_leading(0, transitions), *(readers(watchers, rest) if watchers is not None else ()))
+    return "".join(texts).encode() + _Process().text()

@@ -1,13 +1,11 @@
-"""Follows the leader from a standby, so that the newest topology is available at a takeover.
-
-The follower keeps the leader's messages and builds the topology from them only when it is needed.
-"""
+"""Follows the leader. The standby serves reads of its topology, and continues from it when it leads."""
 
 import asyncio
 import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import reduce
 from math import inf
 from random import Random
 from typing import Any
@@ -16,17 +14,19 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_formats.text.leader import leader_in
+from hyperscout_formats.text.leader import KEY, leader_in
+from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.connections import host_port, is_loopback
-from hyperscout_runtime.credentials import Credentials, CredentialsError
+from hyperscout_runtime.credentials import Credentials, CredentialsError, Metadata
 from hyperscout_runtime.errors import failure_level
 from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.task_watch import is_cancelled
-from hyperscout_topology.proto import apply, topology_from_proto
+from hyperscout_topology.proto import after_event
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.causes import Cause, cause_from_proto
+from hyperscout_collector.serve.fanout.hub import Hub
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _RETRY_S = 1.0
 _LASTS_S = 60.0  # how long a received topology stays valid after the lease of a silent leader has ended
 _NO_LEADER_S = 3.0  # without a known leader for this long, the standby assumes that there is none
 _PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not block a takeover for longer
-_MAX_DELTAS = 256  # then the follower reconnects and receives a snapshot
+_LEASES = 2  # a lost leader's topology is served for as many leases, which covers a change of the leader
 _LATEST = 32  # generations whose causes are requested from the leader
 _ANSWER_S = 2.0
 _AGENTS_S = 30.0  # how often the leader is asked for its agents: an answer has 0.6 MB for 10,000
@@ -50,7 +50,8 @@ class Follower:
     """Follows the leader. Run `run` as a task.
 
     `leader()`: host:port of the leader, "" = none is known. `clock`: monotonic seconds. The signal
-    `received` is emitted for every event of the leader's stream.
+    `received` is emitted for every event of the leader's stream. `watchers` has the topology for
+    readers. `floor`: the highest number of a generation that this replica has shown.
     """
 
     def __init__(
@@ -77,15 +78,36 @@ class Follower:
         self._shut_down = False  # whether the leader followed last has said that it shuts down
         self._began_s: float | None = None  # when `run` started
         self._heard = False  # whether an event came since `run` started
-        self._snapshot: pb.Topology | None = None
-        self._deltas: list[pb.TopologyDelta] = []
+        self._topology = Topology(0)  # as the leader sent it
+        self._events: list[pb.WatchTopologyResponse] = []  # received, and not in `_topology` yet
+        self._in_thread = BoundedExecutor("follower")
+        self.watchers = Hub(Topology(0))
+        self.floor = 0
 
     @property
     def generation(self) -> int:
-        """The newest generation received; 0 = none."""
-        if self._deltas:
-            return self._deltas[-1].generation
-        return self._snapshot.generation if self._snapshot is not None else 0
+        """The newest generation that was received and built; 0 = none."""
+        return self._topology.generation
+
+    def age_s(self) -> float | None:
+        """How long ago the leader of `watchers` was lost, in seconds; 0 = it is followed.
+
+        None: there is nothing to serve. No topology has arrived, the leader was lost `_LEASES` leases ago, or
+        its generation is lower than one that this replica has shown.
+        """
+        if not self.watchers.current.topology.generation or self._topology.generation < self.floor:
+            return None
+        lost_s = self._clock() - self._left_s if self._left_s is not None else 0.0
+        return lost_s if lost_s < _LEASES * self._settings.lease_duration_s else None
+
+    def raise_floor(self, highest: int) -> None:
+        """Serve no generation below this number, which this replica may have shown as the leader."""
+        self.floor = max(self.floor, highest)
+
+    def renew(self) -> Hub:
+        """Replace `watchers` by an empty hub, for a standby that begins. Returns it."""
+        self.watchers = Hub(Topology(0))
+        return self.watchers
 
     def leader(self) -> str:
         """Return the leader's address; "" = none is known.
@@ -115,15 +137,15 @@ class Follower:
         None: nothing was received or published, or the connection ended so long ago that a leader may have
         published more since. In that case the HyperNodes in the cluster are newer.
         """
-        snapshot, deltas = self._snapshot, self._deltas
+        newest = _after(self._topology, self._events)
+        self._topology, self._events = Topology(0), []
+        self.renew()  # frees the memory of its topology
         lasts_s = (
             self._settings.lease_duration_s + _LASTS_S if self._settings.kubernetes == "publish" else inf
         )
         if self._left_s is not None and self._clock() - self._left_s > lasts_s:
-            snapshot = None
-        self._snapshot, self._deltas = None, []
-        newest = apply(topology_from_proto(snapshot), deltas) if snapshot is not None else None
-        return newest if newest is not None and newest.generation else None
+            return None
+        return newest if newest.generation else None
 
     async def run(self) -> None:
         """Follow the leader until this task is cancelled.
@@ -147,45 +169,63 @@ class Follower:
                     if is_cancelled():
                         raise
                     self._log_failure(f"the leader, {address}: the call was cancelled")
-            if self._left_s is None:
-                self._left_s = self._clock()
+                finally:
+                    if self._left_s is None:
+                        self._left_s = self._clock()
             await self._sleep(_RETRY_S * self._rng.uniform(0.5, 1.0))
 
     async def _follow(self, address: str) -> None:
         async with channel(self._settings, address) as connection:
             service = TopologyServiceStub(connection)
-            reading = asyncio.create_task(self._read_agents(service))
+            call = service.WatchTopology(pb.WatchTopologyRequest(), metadata=self._metadata())
+            others = (self._read_agents(service), self._leave_deposed(call, address))
+            tasks = [asyncio.create_task(other) for other in others]
             try:
-                await self._follow_topology(service, address)
+                await self._follow_topology(call, service, address)
             finally:
-                reading.cancel()
+                for task in tasks:
+                    task.cancel()
 
-    async def _follow_topology(self, service: Any, address: str) -> None:
-        call = service.WatchTopology(
-            pb.WatchTopologyRequest(), metadata=_credentials(self._settings).metadata()
-        )
+    async def _follow_topology(self, call: Any, service: Any, address: str) -> None:
         async for event in call:
             self._service = service
+            self.received(event)
+            self._events.append(event)
+            await self._build()
             self._left_s, self._heard, self._shut_down = None, True, False
             if self.problem is not None or address != self._followed:
                 _log.info("following the leader, %s", address)
                 self.problem, self._followed = None, address
-            self.received(event)
-            if event.HasField("snapshot"):
-                self._snapshot, self._deltas = event.snapshot, []
-            elif len(self._deltas) >= _MAX_DELTAS:
+
+    async def _build(self) -> None:
+        """Build the topology from what was received, and show it unless the readers know a later one."""
+        events = list(self._events)
+        topology = await self._in_thread(_after, self._topology, events)
+        self._topology, self._events = topology, self._events[len(events) :]
+        if topology.generation < self.floor:
+            _log.warning(
+                "the leader's generation %d is not served: this replica has shown %d",
+                topology.generation,
+                self.floor,
+            )
+        elif topology.generation != self.watchers.current.topology.generation:
+            self.floor = topology.generation
+            await self.watchers.publish(topology)
+
+    async def _leave_deposed(self, call: Any, address: str) -> None:
+        """End the call when another replica leads: a deposed leader that hangs does not end it."""
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            if self._leader() not in ("", address):
+                call.cancel()
                 return
-            else:
-                self._deltas.append(event.delta)
 
     async def _read_agents(self, service: Any) -> None:
         """Ask the leader for its agents, until cancelled. The watch reports why it does not answer."""
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError, CredentialsError):
                 answer = await service.GetStatus(
-                    pb.GetStatusRequest(),
-                    timeout=_ANSWER_S,
-                    metadata=_credentials(self._settings).metadata(),
+                    pb.GetStatusRequest(), timeout=_ANSWER_S, metadata=self._metadata()
                 )
                 self.agents = answer.agents
             await asyncio.sleep(_AGENTS_S)
@@ -200,9 +240,7 @@ class Follower:
             return None
         request = pb.ListHistoryRequest(kinds=["GenerationPublished"], page_size=_LATEST)
         try:
-            answer = await service.ListHistory(
-                request, timeout=_ANSWER_S, metadata=_credentials(self._settings).metadata()
-            )
+            answer = await service.ListHistory(request, timeout=_ANSWER_S, metadata=self._metadata())
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, CredentialsError):
             return None
         except asyncio.CancelledError:
@@ -212,6 +250,13 @@ class Follower:
         found = (x.cause for x in answer.events if x.generation == generation)
         return next(map(cause_from_proto, found), None)
 
+    def _metadata(self) -> Metadata:
+        """The credentials, and the key by which a standby refuses a read. Raises CredentialsError.
+
+        A former leader may be a standby: replicas that follow each other would never notice that none leads.
+        """
+        return (*_credentials(self._settings).metadata(), (KEY, ""))
+
     def _log_failure(self, problem: str, *, is_expected: bool = True) -> None:
         """Log a failure when it differs from the one before."""
         for_s = self._clock() - self._left_s if self._left_s is not None else 0.0
@@ -219,6 +264,11 @@ class Follower:
         if (level, problem) != (self._level, self.problem):
             _log.log(level, "not following: %s", problem)
         self._level, self.problem = level, problem
+
+
+def _after(topology: Topology, events: Sequence[pb.WatchTopologyResponse]) -> Topology:
+    """The topology after the events. Blocks."""
+    return reduce(after_event, events, topology)
 
 
 def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:

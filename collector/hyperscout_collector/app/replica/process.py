@@ -35,6 +35,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
+from hyperscout_collector.app.replica.reads import Followed
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.configured import connected, own_namespace
 from hyperscout_collector.app.settings.settings import CollectorSettings
@@ -197,14 +198,17 @@ class Replica:
         """Follow the leader until this replica leads or stops. Raises the exception of a task that failed."""
         watch = TaskWatch()
         async with (
+            await connected(settings) as kube,
+            recorded(settings, follower, watch) as history,
             Standby(
                 settings,
                 follower.leader,
                 follower.prepared,
                 transitions=elector.transitions,
+                followed=Followed(follower.renew(), history, follower.age_s, kube),
+                watch=watch,
             ) as standby,
             _running(follower.run(), "follower", watch),
-            recorded(settings, follower, watch),
         ):
             leading = elector.until(lambda: elector.leading)
             await _first(stop.wait(), leading, watch.failed.wait(), asyncio.wait([election]))
@@ -232,11 +236,11 @@ class Replica:
                 kube=kube,
                 previous=previous,
                 agents=follower.agents,
-                used=elector.used,
+                used=max(elector.used, follower.floor),
                 transitions=elector.transitions,
             )
             self._collector = collector
-            stack.callback(self._ended, collector)
+            stack.callback(self._ended, collector, follower)
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
@@ -251,8 +255,9 @@ class Replica:
                 collector.leave("another replica leads now", elector.leader_address())
         watch.check()
 
-    def _ended(self, collector: Collector) -> None:
+    def _ended(self, collector: Collector, follower: Follower) -> None:
         self._highest, self._collector = collector.highest, None
+        follower.raise_floor(collector.highest)
 
 
 async def _withdrawn(stop: asyncio.Event, elector: Elector, election: "asyncio.Task[None]") -> None:

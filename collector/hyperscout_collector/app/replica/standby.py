@@ -1,4 +1,4 @@
-"""Runs a replica that does not lead: it listens, reports healthy and redirects callers to the leader.
+"""Runs a replica that does not lead: it listens, reports healthy, serves reads, and redirects other callers.
 
 While a leader is known, the standby redirects callers at once. Without a leader it delays the answer to
 agents for up to `_HOLD_S`: ten thousand agents that retry every second would overload the next leader, which
@@ -16,6 +16,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout_formats.text.leader import refusal
 from hyperscout_runtime.health_server import Answer, not_ready
+from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.ports import (
@@ -27,9 +28,11 @@ from hyperscout_collector.app.build.ports import (
     start_http,
 )
 from hyperscout_collector.app.metrics.page import standby_text
+from hyperscout_collector.app.replica.reads import Followed, StandbyReads
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.ingest.service import server_options
-from hyperscout_collector.serve.rest.standby import refusing
+from hyperscout_collector.serve.http.problems import ProblemError
+from hyperscout_collector.serve.rest.standby import left, refusing
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class Standby:
 
     `leader()`: host:port of the leader, "" = none is known. `prepared()`: whether this replica can take over
     without loss; /readyz fails before. `transitions`: the number of times that the Lease moved to another
-    replica.
+    replica. `followed`: what the standby serves; None = nothing. `watch` gets the tasks.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Standby:
         prepared: Callable[[], bool] = lambda: True,
         *,
         transitions: Callable[[], int] = lambda: 0,
+        followed: Followed | None = None,
+        watch: TaskWatch | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.address = ""
@@ -64,10 +69,11 @@ class Standby:
         self._leader = leader
         self._prepared = prepared
         self._transitions = transitions
+        self._followed = followed
         self._sleep = sleep
         self._held = 0
         self._next: str | None = None  # set by `dismiss`: the leader's address, "" = not known
-        self._lifecycle = Lifecycle()
+        self._lifecycle = Lifecycle(watch)
 
     async def __aenter__(self) -> "Standby":
         try:
@@ -85,8 +91,17 @@ class Standby:
         self._next = leader
 
     async def _listen(self) -> None:
-        settings = self._settings
+        settings, reads = self._settings, None
         server = grpc.aio.server(options=server_options(settings.max_streams))
+        if self._followed is not None:
+            reads = StandbyReads(
+                settings,
+                self._followed,
+                self._lifecycle,
+                refusal=self._problem,
+                leaving=lambda: ("this replica is a standby", self._answer()),
+            )
+            server.add_generic_rpc_handlers((reads,))
         server.add_generic_rpc_handlers((_Everything(self._refuse),))
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
@@ -96,15 +111,18 @@ class Standby:
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in SERVICES:
             await healthy.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        if settings.rest_listen:
-            app = refusing(self._answer, lambda: self.rest_address)
-            rest = await self._lifecycle.enter("REST", rest_server(settings, app))
-            self.rest_address = rest.address
+        if reads is not None:
+            self.rest_address = await reads.start()
+        elif settings.rest_listen:
+            server_of_rest = rest_server(settings, refusing(self._problem))
+            self.rest_address = (await self._lifecycle.enter("REST", server_of_rest)).address
         if settings.http_listen:
             self.http_address = await start_http(
                 settings.http_listen,
                 ready=self._readiness,
-                metrics=lambda: standby_text(self._transitions()),
+                metrics=lambda: standby_text(
+                    self._transitions(), *((reads.watchers, reads.rest) if reads is not None else ())
+                ),
                 lifecycle=self._lifecycle,
             )
         _log.info("standby listens on %s", " and ".join(filter(None, (self.address, self.mtls_address))))
@@ -138,6 +156,9 @@ class Standby:
         finally:
             self._held -= 1
         return self._answer()
+
+    def _problem(self) -> ProblemError:
+        return left("this replica is a standby", self._answer(), self.rest_address)
 
     def _answer(self) -> str:
         return self._next if self._next is not None else self._leader()

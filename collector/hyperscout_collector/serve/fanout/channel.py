@@ -50,10 +50,14 @@ class Form:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """`next`: number of its next delta; -1 = it begins with a snapshot. `gone`: it disconnected."""
+    """`next`: number of its next delta; -1 = it begins with a snapshot. `gone`: it disconnected.
+
+    `error`: why the replica ends it.
+    """
 
     next: int = -1
     gone: bool = False
+    error: Exception | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def disconnect(self, *_: object) -> None:
@@ -98,6 +102,12 @@ class Channel:
     def close(self, error: Exception) -> None:
         """End all readers, present and future ones, with an error."""
         self._ended = error
+        self.end_present(error)
+
+    def end_present(self, error: Exception) -> None:
+        """End the present readers with an error."""
+        for reader in self._readers:
+            reader.error = error
         self._wake()
 
     def _wake(self) -> None:
@@ -131,7 +141,7 @@ class Channel:
     async def messages(self, reader: Reader, *, beat_s: float | None = None) -> AsyncGenerator[bytes | None]:
         """Yield chunks of snapshots, and deltas; None when there was nothing for `beat_s`.
 
-        Ends after the reader disconnected. Raises the error of `close`, and TooSlowError.
+        Ends after the reader disconnected. Raises the error of `close` or `end_present`, and TooSlowError.
         """
         chunk: bytes | None
         while not reader.gone:
@@ -156,8 +166,8 @@ class Channel:
 
     def _keeps_up(self, reader: Reader) -> bool:
         """Whether the ring has the next delta of a reader. If not, the reader begins anew or is ended."""
-        if self._ended is not None:
-            raise self._ended
+        if reader.error is not None:
+            raise reader.error
         if self._ring.covers(reader.next):
             return True
         if not self._form.restarts:

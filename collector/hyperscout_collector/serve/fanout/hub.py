@@ -123,6 +123,11 @@ class Hub(Publisher):
         for channel in self._channels.values():
             channel.close(WatchEndedError(reason, leader))
 
+    def end_present(self, reason: str, leader: str | None) -> None:
+        """End the present watches."""
+        for channel in self._channels.values():
+            channel.end_present(WatchEndedError(reason, leader))
+
 
 def _form(omit_links: bool) -> Form:
     def snapshot(topology: Topology) -> tuple[bytes]:

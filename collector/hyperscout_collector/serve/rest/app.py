@@ -18,9 +18,9 @@ from hyperscout_collector.serve.http.counters import RestCounters
 from hyperscout_collector.serve.http.hosts import Hosts
 from hyperscout_collector.serve.http.problems import ProblemError, of_access
 from hyperscout_collector.serve.http.protocol import shown_by
-from hyperscout_collector.serve.rest.handlers import Handlers
 from hyperscout_collector.serve.rest.operations import OPERATIONS, Body, Operation
 from hyperscout_collector.serve.rest.parameters import read
+from hyperscout_collector.serve.rest.reads import ReadHandlers
 from hyperscout_collector.serve.rest.static import Pages
 
 _log = logging.getLogger(__name__)
@@ -37,15 +37,20 @@ _SECURITY = (
 
 
 def application(
-    handlers: Handlers,
+    handlers: ReadHandlers,
     access: Access,
     hosts: Hosts,
     counters: RestCounters,
     *,
     timer: Callable[[], float],
+    elsewhere: Callable[[Operation], ProblemError | None] = lambda operation: None,
 ) -> ASGIApp:
-    """The application with all operations, and the map at `/`. `timer`: monotonic seconds."""
-    gate = _Gate(handlers, access, hosts)
+    """The application with all operations, and the map at `/`.
+
+    `timer`: monotonic seconds. `elsewhere(operation)`: the refusal of an operation that this replica does not
+    have; None = `handlers` has it.
+    """
+    gate = _Gate(handlers, access, hosts, elsewhere)
     by_path: dict[str, dict[str, Operation]] = {}
     for one in OPERATIONS:
         by_path.setdefault(one.path, {})[one.http] = one
@@ -60,10 +65,17 @@ def application(
 class _Gate:
     """Authorizes the caller before every operation. Access is denied by default."""
 
-    def __init__(self, handlers: Handlers, access: Access, hosts: Hosts) -> None:
+    def __init__(
+        self,
+        handlers: ReadHandlers,
+        access: Access,
+        hosts: Hosts,
+        elsewhere: Callable[[Operation], ProblemError | None],
+    ) -> None:
         self._handlers = handlers
         self._access = access
         self._hosts = hosts
+        self._elsewhere = elsewhere
 
     def endpoint(self, operations: Mapping[str, Operation]) -> ASGIApp:
         """The ASGI endpoint of one path. HEAD runs GET; the connection sends only the head."""
@@ -76,6 +88,8 @@ class _Gate:
                     raise ProblemError(
                         405, "method-not-allowed", f"expected one of {', '.join(allowed)}", allowed=allowed
                     )
+                if (refusal := self._elsewhere(operation)) is not None:
+                    raise refusal
                 return await self._answer(operation, request)
             except ProblemError as problem:
                 return problem.response(request)

@@ -1,45 +1,35 @@
-"""Implements the operations of REST: each calls the matching gRPC service and returns its response as JSON.
+"""Implements the operations of REST that only the leader has; `reads` has the others.
 
-Work that takes long on a large topology runs in threads. `serve.rest.responses` builds the responses.
+Each calls the matching gRPC service and returns its response as JSON.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import version
-from importlib.resources import files
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
 from hyperscout_placer.messages.changes import repair_json, resize_json
 from hyperscout_placer.messages.placements import explained_json, placement_json
-from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology import objects
-from hyperscout_topology.proto import timestamp
-from hyperscout_topology.topology import Topology
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller
 from hyperscout_collector.serve.grpc.measurement_service import MeasurementService
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
-from hyperscout_collector.serve.grpc.topology_service import NO_HISTORY, Backend, TopologyService
-from hyperscout_collector.serve.http.problems import Context, ProblemError
-from hyperscout_collector.serve.rest.kinds import KINDS, Kind, passes
-from hyperscout_collector.serve.rest.operations import Operation
+from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
+from hyperscout_collector.serve.http.problems import Context
+from hyperscout_collector.serve.rest.kinds import KINDS, passes
 from hyperscout_collector.serve.rest.pages import page
-from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
-from hyperscout_collector.serve.rest.responses import Etag, accepts, json_answer, text_answer
-from hyperscout_collector.serve.rest.stream import Stream, StreamResponse
+from hyperscout_collector.serve.rest.reads import ReadHandlers, Values, page_of
+from hyperscout_collector.serve.rest.responses import json_answer
+from hyperscout_collector.serve.rest.stream import Stream
 
-_THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
-_MAX_WAITING = 128
 _T = TypeVar("_T")
-Values = Mapping[str, Any]
 
 
-class Handlers:
+class Handlers(ReadHandlers):
     """Has one method per operation, named like it. All raise ProblemError."""
 
     def __init__(
@@ -51,116 +41,17 @@ class Handlers:
         stream: Stream,
         access: Access,
     ) -> None:
-        self._backend = backend
+        super().__init__(backend, topology, stream, access)
         self._topology = topology
         self._placing = placing
         self._measuring = measuring
-        self._stream = stream
-        self._access = access
-        self._rendered = Rendered(Topology(0))
-        self._reads = BoundedExecutor("rest", threads=_THREADS, most=_MAX_WAITING)
-        self._bodies = BoundedExecutor("rest-bodies", most=_MAX_WAITING)
-        backend.watchers.published.subscribe(self._forget)
 
-    def close(self) -> None:
-        self._reads.close()
-        self._bodies.close()
-
-    async def parse(self, work: Callable[[], _T]) -> _T:
-        """Parse a request's body in a separate thread, so that reads of the topology do not delay it."""
-        return await _in(self._bodies, work)
-
-    async def answer(
-        self, operation: Operation, request: Request, values: Values, message: Any, caller: Caller
-    ) -> Response:
-        """The response of an operation."""
-        kind = operation.kind
-        if kind is not None and kind.name in objects.OF_TOPOLOGY:
-            if operation.name.startswith("list_"):
-                return await self._list_of(request, values, kind)
-            return await self._one_of(request, values, operation.parameters[0].name, kind)
-        answer: Response = await getattr(self, operation.name)(request, values, message, caller)
-        return answer
-
-    # Topology
-
-    async def get_topology(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        output = values.get("output") or accepts(request, {name: kind for name, (kind, _) in OUTPUTS.items()})
-        links = values.get("links", True)
-        if "at" in values:
-            rendered = Rendered(await self._at(values["at"]))
-        else:
-            rendered = self._now()
-            if (known := self._etag(rendered, output).known(request)) is not None:
-                return known
-        return await self._in_thread(
-            lambda: text_answer(
-                request,
-                lambda zipped: rendered.text(output, links=links, zipped=zipped),
-                OUTPUTS[output][0],
-                None if "at" in values else self._etag(rendered, output),
-            )
-        )
-
-    async def _list_of(self, request: Request, values: Values, kind: Kind) -> Response:
-        """A page of the topology's objects of a kind."""
-        rendered = self._now()
-        etag = self._etag(rendered)
-        if (known := etag.known(request)) is not None:
-            return known
-
-        def answer() -> Response:
-            rows = rendered.objects(kind.name, kind.place)
-            items, token = page(rows, passes(kind, values), values)
-            return json_answer(request, _page(items, token, rendered.topology.generation), etag)
-
-        return await self._in_thread(answer)
-
-    async def _one_of(self, request: Request, values: Values, key: str, kind: Kind) -> Response:
-        """The object with this name or id. `key`: the parameter, which is the kind's singular."""
-        name: str = values[key]
-        rendered = self._now()
-        etag = self._etag(rendered)
-        if (known := etag.known(request)) is not None:
-            return known
-
-        def answer() -> Response:
-            found = [
-                x
-                for _, x in rendered.objects(kind.name, kind.place)
-                if name in objects.names_of(kind.name, x)
-            ]
-            exact = [x for x in found if x.get("id", x["name"]) == name] or found
-            if not exact:
-                raise ProblemError(
-                    404, "not-found", f"no {key} {name[:253]!r}: GET /v1/{kind.name} lists them"
-                )
-            if len(exact) > 1:
-                ids = ", ".join(x["id"] for x in exact[:10])
-                raise ProblemError(
-                    409,
-                    "conflict",
-                    f"several {kind.name} have the name {name[:253]!r}: use one of the ids {ids}",
-                )
-            return json_answer(request, exact[0], etag)
-
-        return await self._in_thread(answer)
+    # Evidence and status
 
     async def explain(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.ExplainRequest(node_a=values["a"], node_b=values["b"])
         answer = await self._topology.explain(asked, Context())
         return json_answer(request, objects.plain(answer))
-
-    async def stream(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        if request.method == "HEAD":  # a HEAD request must not join the stream
-            return Response(headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
-        since = request.headers.get("last-event-id") or values.get("since", "")
-        if len(since) > 100:
-            since = ""
-        reader = self._stream.join(since)
-        return StreamResponse(self._stream, reader, self._access, caller)  # type: ignore[return-value] # ASGI
-
-    # Evidence, history and status
 
     async def list_findings(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.ListFindingsRequest(
@@ -174,37 +65,7 @@ class Handlers:
 
         def answer() -> Response:
             items = [objects.plain(one) for one in found.findings]
-            return json_answer(request, _page(items, found.next_page_token, generation))
-
-        return await self._in_thread(answer)
-
-    async def list_history(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        return await self._history(request, values, ("flaps", "oldest"))
-
-    async def list_differences(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        return await self._history(request, {**values, "net": True}, ("oldest",))
-
-    async def _history(self, request: Request, values: Values, more: Sequence[str]) -> Response:
-        """A page of events. `more`: the other fields of the gRPC response that it has."""
-        asked = topology_pb2.ListHistoryRequest(
-            since=timestamp(values.get("since", 0)),
-            until=timestamp(values.get("until", 0)),
-            about=values.get("about", ""),
-            kinds=values.get("kind", ()),
-            net=values.get("net", False),
-            page_token=values.get("pageToken", ""),
-            page_size=values.get("pageSize", 0),
-        )
-        found = await self._topology.list_history(asked, Context())
-        generation = self._now().topology.generation
-
-        def answer() -> Response:
-            data = objects.plain(found)
-            return json_answer(
-                request,
-                _page(data["events"], found.next_page_token, generation)
-                | {key: data[key] for key in more if key in data},
-            )
+            return json_answer(request, page_of(items, found.next_page_token, generation))
 
         return await self._in_thread(answer)
 
@@ -228,7 +89,7 @@ class Handlers:
             kind = KINDS["placements"]
             rows = sorted(((kind.place(x), x) for x in map(placement_json, found.placements)), key=_first)
             items, token = page(rows, passes(kind, values), values)
-            return json_answer(request, _page(items, token, generation))
+            return json_answer(request, page_of(items, token, generation))
 
         return await self._in_thread(answer)
 
@@ -283,56 +144,12 @@ class Handlers:
         run = self._measuring.answered("run_nccl")(message, Context())
         return json_answer(request, objects.plain(await _while_connected(request, run)))
 
-    # Approval and the description
+    # Approval
 
     async def approve(
         self, request: Request, values: Values, message: topology_pb2.ApproveRequest, caller: Caller
     ) -> Response:
         return json_answer(request, objects.plain(await self._topology.approve(message, Context())))
-
-    async def openapi(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        etag = Etag(version("hyperscout"))
-        if (known := etag.known(request)) is not None:
-            return known
-        text = await self._in_thread((files(__package__) / "openapi.json").read_bytes)
-        return text_answer(request, lambda zipped: zip_of(text) if zipped else text, "application/json", etag)
-
-    # Helpers
-
-    def _forget(self) -> None:
-        """Drop the texts and lists of the earlier generation."""
-        self._rendered = Rendered(Topology(0))
-
-    def _now(self) -> Rendered:
-        current = self._backend.watchers.current.topology
-        if self._rendered.topology is not current:
-            self._rendered = Rendered(current)
-        return self._rendered
-
-    def _etag(self, rendered: Rendered, output: str = "") -> Etag:
-        return Etag(f"{rendered.topology.generation}-{self._stream.epoch}{output and '-'}{output}")
-
-    async def _at(self, at_ns: int) -> Topology:
-        if (history := self._backend.history) is None:
-            raise ProblemError(404, "not-found", NO_HISTORY, field="at")
-        try:
-            return await self._in_thread(lambda: history.topology_at(at_ns))
-        except BadHistoryRequestError as error:
-            raise ProblemError(400, "bad-request", str(error), field="at") from error
-        except NotKeptError as error:
-            raise ProblemError(404, "not-found", str(error)) from error
-        except HistoryError as error:
-            raise ProblemError(503, "unavailable", str(error)) from error
-
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await _in(self._reads, work)
-
-
-async def _in(executor: BoundedExecutor, work: Callable[[], _T]) -> _T:
-    try:
-        return await executor(work)
-    except BusyError as error:
-        raise ProblemError(429, "busy", str(error)) from error
 
 
 async def _while_connected(request: Request, call: Awaitable[_T]) -> _T:
@@ -351,7 +168,3 @@ async def _while_connected(request: Request, call: Awaitable[_T]) -> _T:
 
 def _first(row: Sequence[Any]) -> Any:
     return row[0]
-
-
-def _page(items: Sequence[objects.Object], token: str, generation: int) -> objects.Object:
-    return {"items": items, "nextPageToken": token, "generation": generation}

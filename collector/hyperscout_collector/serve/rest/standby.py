@@ -1,27 +1,44 @@
-"""Serves REST on a standby: every request gets a problem document with the leader's address, if known."""
+"""Serves REST on a standby: reads of the followed topology, and for other requests the leader's address."""
 
 from collections.abc import Callable
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperscout_collector.serve.http.problems import ProblemError
 from hyperscout_collector.serve.rest.app import secured
 
 
-def refusing(leader: Callable[[], str], address: Callable[[], str]) -> ASGIApp:
-    """The application of a standby.
+def refusing(refusal: Callable[[], ProblemError]) -> ASGIApp:
+    """The application of a standby that serves nothing."""
 
-    `leader()`: host:port of the leader's gRPC, "" = none is known. `address()`: host:port of this replica's
-    REST.
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await refusal().response(Request(scope, receive))(scope, receive, send)
+
+    return secured(answer)
+
+
+def aged(reads: ASGIApp, age_s: Callable[[], float | None], otherwise: ASGIApp) -> ASGIApp:
+    """The application of a standby that serves reads.
+
+    `age_s()`: the age of what `reads` serves, in seconds, which each response has as `Age` (RFC 9111, 5.1).
+    None = there is nothing to serve: then `otherwise` answers.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        problem = left("this replica is a standby", leader(), address())
-        await problem.response(request)(scope, receive, send)
+        found_s = age_s()
+        if found_s is None:
+            await otherwise(scope, receive, send)
+            return
 
-    return secured(answer)
+        async def with_age(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"age", b"%d" % found_s)]
+            await send(message)
+
+        await reads(scope, receive, with_age)
+
+    return answer
 
 
 def left(reason: str, leader: str | None, address: str) -> ProblemError:
