@@ -5,25 +5,31 @@ collector is a service account of its own.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_sim.agents.player import Player
 from kube.api import ApiError
 from kube.control_plane import Options
 from kube.processes import free_port
-from support.collector_process import CollectorProcess, collector_process
+from support.collector_process import CollectorProcess, channel_to, collector_process
 from support.collectors import playing
 from support.kubernetes import Cluster
+from support.rest import ask, follow
 from support.waiting import TIMEOUT_S, eventually
 
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
@@ -65,11 +71,19 @@ class Replicas:
     """`a` leads at first. `player` plays the agents of eight hosts under two leaves."""
 
     cluster: Cluster
-    a: CollectorProcess
-    b: CollectorProcess
+    processes: list[CollectorProcess]
     player: Player
     audit: Path
-    pages: list[str]  # where the metrics of both are
+    pages: list[str]  # where the metrics of each are
+    rest: list[str]  # where REST of each is
+
+    @property
+    def a(self) -> CollectorProcess:
+        return self.processes[0]
+
+    @property
+    def b(self) -> CollectorProcess:
+        return self.processes[1]
 
     async def page(self, number: int, path: str) -> str:
         """A page of a replica, once it answers with 200: between two roles it is closed for a moment."""
@@ -143,33 +157,36 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(cluster: Cluster, tmp_path: Path, *flags: str) -> AsyncIterator[Replicas]:
-    """Both run, and what `a` found is published."""
+async def replicas(
+    cluster: Cluster, tmp_path: Path, *flags: str, names: str = "ab"
+) -> AsyncIterator[Replicas]:
+    """All run, and what `a` found is published."""
     cluster.nodes(HOSTS)
     async with AsyncExitStack() as stack:
-        both = []
-        pages = [f"127.0.0.1:{free_port()}" for _ in "ab"]
-        for name, page in zip("ab", pages, strict=True):
+        processes: list[CollectorProcess] = []
+        pages, rest = ([f"127.0.0.1:{free_port()}" for _ in names] for _ in range(2))
+        for name, page, address in zip(names, pages, rest, strict=True):
             cluster.grant(name, RULES)
             kubeconfig = ("--kubeconfig", str(cluster.kubeconfig_of(name)), "--kubernetes", "publish")
             election = ("--leader-election", "--lease-namespace", "default", "--identity", name)
-            election = (*election, "--http-listen", page)
-            both.append(
+            election = (*election, "--http-listen", page, "--rest-listen", address)
+            processes.append(
                 await stack.enter_async_context(
                     collector_process(tmp_path / name, *kubeconfig, *election, *QUICK, *flags)
                 )
             )
-            await until(lambda: b"standby listens on" in both[-1].said, "a standby")
+            await until(lambda: b"standby listens on" in processes[-1].said, "a standby")
             if name == "a":
-                await until(lambda: b"findings of" in both[0].said, "a leader")
-        player = await stack.enter_async_context(playing([x.address for x in both]))
-        found = Replicas(cluster, *both, player, tmp_path / "audit.log", pages)
+                await until(lambda: b"findings of" in processes[0].said, "a leader")
+        player = await stack.enter_async_context(playing([x.address for x in processes]))
+        found = Replicas(cluster, processes, player, tmp_path / "audit.log", pages, rest)
         await until(lambda: player.settled and len(player.agents) == len(HOSTS), "all agents stream")
         await until(
             lambda: len(cluster.hypernodes()) == len(found.having("Ready")) == 3 and not found.degraded(),
             "HyperNodes that are ready",
         )
-        await found.page(1, "/readyz")  # it has the leader's topology, with which it takes over
+        for number in range(1, len(names)):
+            await found.page(number, "/readyz")  # it has the leader's topology, with which it takes over
         yield found
 
 
@@ -255,3 +272,98 @@ async def test_an_api_server_that_was_away_changes_nothing(audited: Cluster, tmp
         assert r.holder().startswith("a_"), "no replica took its place while none could"
         assert b"deposed" not in r.a.said
         assert set(r.writers()) == {"a"}
+
+
+# --- readers of standbys ------------------------------------------------------------------------------------
+
+
+class Readers:
+    """Readers of one replica, by gRPC and by REST. Each connects again when its stream ends."""
+
+    def __init__(self, address: str, rest: str) -> None:
+        self.watched: list[int] = []  # generations, in the order of their arrival
+        self.streamed: list[int] = []
+        self.connections = 0
+        self._address = address
+        self._rest = rest
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator["Readers"]:
+        tasks = [asyncio.create_task(self._forever(read)) for read in (self._watch, self._stream)]
+        try:
+            await until(lambda: self.watched and self.streamed, "both have a snapshot")
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def newest(self) -> int:
+        """The newest generation that both readers have."""
+        return min(self.watched[-1], self.streamed[-1])
+
+    def assert_growing(self) -> None:
+        assert self.watched == sorted(self.watched)
+        assert self.streamed == sorted(self.streamed)
+
+    async def _forever(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            self.connections += 1
+            # A replica that refuses, that ends the stream, or that does not listen between two roles.
+            with contextlib.suppress(grpc.aio.AioRpcError, AssertionError, OSError, EOFError, ValueError):
+                await read()
+            await asyncio.sleep(0.1)
+
+    async def _watch(self) -> None:
+        async with channel_to(self._address) as channel:
+            async for event in TopologyServiceStub(channel).WatchTopology(pb.WatchTopologyRequest()):
+                self.watched.append(event.snapshot.generation or event.delta.generation)
+
+    async def _stream(self) -> None:
+        async with follow(self._rest) as events:
+            async for event in events:
+                if event.kind != "error":
+                    self.streamed.append(event.json["generation"])
+
+
+async def test_readers_of_standbys_continue_when_the_leader_ends(audited: Cluster, tmp_path: Path) -> None:
+    """One of two standbys leads then: its readers connect again. Those of the other one notice nothing."""
+    async with replicas(audited, tmp_path, *LONG, names="abc") as r, AsyncExitStack() as stack:
+        await r.all_written(0)
+        addresses = zip([x.address for x in r.processes[1:]], r.rest[1:], strict=True)
+        readers = [await stack.enter_async_context(Readers(*one).reading()) for one in addresses]
+        for path in ("/v1/topology", "/v1/hypernodes", "/v1/links?pageSize=3", "/v1/nodes/node-0001"):
+            leader, *standbys = [(await ask(address, path)).json for address in r.rest]
+            assert standbys == [leader, leader], path
+        refused = await ask(r.rest[1], "/v1/measuring", method="POST", body={"paused": True})
+        assert (refused.status, refused.json["leader"].partition(":")[0]) == (503, "127.0.0.1")
+        await r.a.stop()
+        await until(lambda: r.holder()[:2] in ("b_", "c_"), "another replica leads")
+        await until(lambda: r.player.settled, "all agents stream to it")
+        before = max(reader.newest for reader in readers)
+        r.cut(HOSTS[5])
+        await until(lambda: all(reader.newest > before for reader in readers), "all readers see the change")
+        for reader in readers:
+            reader.assert_growing()
+        stayed = next(x for x, name in zip(readers, "bc", strict=True) if not r.holder().startswith(name))
+        assert stayed.connections == 2, "one of each reader"
+
+
+async def test_readers_of_standbys_continue_when_the_leader_is_killed(
+    audited: Cluster, tmp_path: Path
+) -> None:
+    async with replicas(audited, tmp_path, *SHORT, names="abc") as r, AsyncExitStack() as stack:
+        await r.all_written(0)
+        addresses = zip([x.address for x in r.processes[1:]], r.rest[1:], strict=True)
+        readers = [await stack.enter_async_context(Readers(*one).reading()) for one in addresses]
+        r.cut(HOSTS[1])
+        await until(lambda: len(r.degraded()) == 1, "a condition turns")
+        r.a.kill()
+        await until(lambda: r.holder()[:2] in ("b_", "c_"), "another replica leads")
+        await until(lambda: r.player.settled, "all agents stream to it")
+        before = max(reader.newest for reader in readers)
+        r.cut(HOSTS[5])
+        await until(lambda: all(reader.newest > before for reader in readers), "all readers see the change")
+        for reader in readers:
+            reader.assert_growing()
