@@ -221,9 +221,17 @@ async def test_callers_are_those_of_the_leader(tmp_path: Path, family: Family) -
 
 async def test_readers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads, "MAX_READERS", 1)
-    async with serving(tmp_path) as (standby, hub), follow(standby.rest_address) as events:
+    async with (
+        serving(tmp_path, http_listen="127.0.0.1:0") as (standby, hub),
+        follow(standby.rest_address) as events,
+    ):
         assert (await one(events)).kind == "snapshot"
         assert (await ask(standby.rest_address, "/v1/stream")).status == 429
+        assert (await ask(standby.rest_address, "/v1/status")).status == 503
+        page = (await ask(standby.http_address, "/metrics")).body.decode()
+        assert "hyperscout_collector_rest_stream_readers 1\n" in page
+        assert "hyperscout_collector_watchers 0\n" in page
+        assert "rest_requests" not in page, "an alert counts its errors, and a refusal by a standby is none"
         monkeypatch.setattr(hub, "_limit", 0)
         async with channel_to(standby.address) as channel:
             watch = TopologyServiceStub(channel).WatchTopology(pb.WatchTopologyRequest())

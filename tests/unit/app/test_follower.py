@@ -1,6 +1,7 @@
 """What a standby knows of the leader, and for how long that is worth anything."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -187,3 +188,113 @@ async def test_a_leader_that_cannot_be_followed_is_a_warning_if_that_lasts(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert [x.levelname for x in caplog.records] == levels
+
+
+# --- what readers see ---------------------------------------------------------------------------------------
+
+
+class Sent(Follower):
+    """Each call receives one list of events, and ends."""
+
+    def __init__(self, *args: Any, calls: list[list[pb.WatchTopologyResponse]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._calls = iter(calls)
+
+    async def _follow(self, address: str) -> None:
+        async def events() -> AsyncIterator[pb.WatchTopologyResponse]:
+            for event in next(self._calls, ()):
+                yield event
+
+        await self._follow_topology(events(), None, address)
+
+
+def snapshot(generation: int) -> pb.WatchTopologyResponse:
+    return pb.WatchTopologyResponse(snapshot=pb.Topology(generation=generation))
+
+
+def delta(generation: int) -> pb.WatchTopologyResponse:
+    return pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=generation))
+
+
+async def shown_by(follower: Follower, pauses: asyncio.Queue[None]) -> list[int]:
+    """The generations that readers see until the calls have ended."""
+    found: list[int] = []
+    hub = follower.renew()
+    hub.published.subscribe(lambda: found.append(hub.current.topology.generation))
+    task = asyncio.create_task(follower.run())
+    async with asyncio.timeout(TIMEOUT_S):
+        for _ in range(4):
+            await pauses.get()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("calls", "floor", "shown", "taken", "served"),
+    [
+        ([[]], 0, [], None, False),
+        ([[snapshot(0)]], 0, [], None, False),  # the leader has published nothing yet
+        ([[snapshot(0), delta(1), delta(2)]], 0, [1, 2], 2, True),
+        ([[snapshot(7)], [snapshot(7), delta(8)]], 0, [7, 8], 8, True),
+        ([[snapshot(7)], [snapshot(1008)]], 0, [7, 1008], 1008, True),
+        ([[snapshot(7)], [snapshot(3), delta(4)]], 0, [7], 4, False),  # another leader that knows less
+        ([[snapshot(7)], [snapshot(3), delta(7), delta(8)]], 0, [7, 8], 8, True),
+        ([[snapshot(7)]], 9, [], 7, False),  # this replica led before
+        ([[snapshot(9)]], 9, [9], 9, True),
+    ],
+)
+async def test_readers_see_no_earlier_generation_again(
+    tmp_path: Path,
+    calls: list[list[pb.WatchTopologyResponse]],
+    floor: int,
+    shown: list[int],
+    taken: int | None,
+    served: bool,
+) -> None:
+    pauses = asyncio.Queue[None]()
+
+    async def sleep(_delay_s: float) -> None:
+        pauses.put_nowait(None)
+        await asyncio.sleep(0)
+
+    config = load_settings(flags={"data_dir": tmp_path, "kubernetes": "off"})
+    follower = Sent(config, lambda: "x:1", rng=Random(1), sleep=sleep, clock=lambda: 0.0, calls=calls)
+    follower.raise_floor(floor)
+    assert await shown_by(follower, pauses) == shown
+    assert (follower.age_s() is not None) is served
+    topology = follower.take()
+    assert (topology and topology.generation) == taken
+    assert follower.age_s() is None, "it was taken"
+
+
+async def test_what_a_lost_leader_sent_ages(tmp_path: Path) -> None:
+    now_s, pauses = 100.0, asyncio.Queue[None]()
+
+    async def sleep(_delay_s: float) -> None:
+        pauses.put_nowait(None)
+        await asyncio.Event().wait()
+
+    config = load_settings(flags={"data_dir": tmp_path, "lease_duration_s": 10})
+    calls = [[snapshot(7)]]
+    follower = Sent(config, lambda: "x:1", rng=Random(1), sleep=sleep, clock=lambda: now_s, calls=calls)
+    assert follower.age_s() is None
+    task = asyncio.create_task(follower.run())
+    async with asyncio.timeout(TIMEOUT_S):
+        await pauses.get()
+    ages = []
+    for _ in range(4):
+        ages.append(follower.age_s())
+        now_s += 9.0
+    assert ages == [0.0, 9.0, 18.0, None]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_event_that_is_not_built_yet_is_taken_too(tmp_path: Path) -> None:
+    """A takeover cancels the follower at any moment. The history of this replica has the event already."""
+    follower = Follower(load_settings(flags={"data_dir": tmp_path}), lambda: "x:1", rng=Random(1))
+    follower._events = [snapshot(7), delta(8)]
+    taken = follower.take()
+    assert taken is not None
+    assert taken.generation == 8

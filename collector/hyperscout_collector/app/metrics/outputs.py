@@ -135,17 +135,22 @@ def outputs(components: Components) -> Iterator[str]:
     if publishing.gates is not None:
         yield from _queue(publishing.gates.queue, components.clock_ns())
     yield PLACEMENT_WATCHERS.of(len(publishing.placing.watchers))
+    if callers.rest is not None:
+        yield from _requests(callers.rest)
     yield from readers(publishing.watchers, callers.rest)
     if publishing.recorder is not None:
         yield from _history(publishing.recorder.size)
 
 
 def readers(watchers: Hub, rest: RestCounters | None) -> Iterator[str]:
-    """The metrics of clients that read the topology. `rest`: None = REST is off."""
+    """The metrics of clients that follow the topology. `rest`: None = REST is off."""
     yield WATCHERS.of(len(watchers))
     yield RESNAPSHOTS.of(watchers.resnapshots)
     if rest is not None:
-        yield from _rest(rest)
+        yield STREAM_READERS.of(rest.readers)
+        yield STREAMS_OPENED.of(rest.readers_total)
+        yield STREAM_DROPPED.of(rest.dropped_total)
+        yield STREAM_EVENTS.of(rest.events_total)
 
 
 def _publishers(runner: PublisherRunner) -> Iterator[str]:
@@ -198,16 +203,12 @@ def _queue(queue: Queue, now_ns: int) -> Iterator[str]:
     yield PLANNED_MOVES.of(plans.last.moved if plans.last is not None else 0)
 
 
-def _rest(counters: RestCounters) -> Iterator[str]:
+def _requests(counters: RestCounters) -> Iterator[str]:
     # All classes of every route in use: `increase()` does not count the first sample of a new series.
     asked = sorted({(method, route) for method, route, _ in counters.requests})
     keys = [(*route, status) for route in asked for status in STATUS_CLASSES]
     yield REQUESTS.by({key: counters.requests[key] for key in keys})
     yield REQUEST_SECONDS.by(dict(sorted(counters.seconds.items())))
-    yield STREAM_READERS.of(counters.readers)
-    yield STREAMS_OPENED.of(counters.readers_total)
-    yield STREAM_DROPPED.of(counters.dropped_total)
-    yield STREAM_EVENTS.of(counters.events_total)
 
 
 def _history(size: HistorySize) -> Iterator[str]:

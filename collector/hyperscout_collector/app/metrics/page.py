@@ -94,7 +94,8 @@ def _leading(leads: int, transitions: int) -> Iterator[str]:
 def standby_text(transitions: int, watchers: Hub | None = None, rest: RestCounters | None = None) -> bytes:
     """The page of a standby. It contains no topology and no evidence: the leader reports those.
 
-    `watchers`, `rest`: None = the standby serves no reads, or no REST.
+    It contains no requests to REST either: that a standby refuses some is no error. `watchers`, `rest`:
+    None = the standby serves no reads, or no REST.
     """
     texts = (*_leading(0, transitions), *(readers(watchers, rest) if watchers is not None else ()))
     return "".join(texts).encode() + _Process().text()

@@ -89,10 +89,9 @@ class StandbyReads(grpc.GenericRpcHandler):
 
         A call with the metadata key `KEY` is for the leader only.
         """
+        found = self._methods.get(handler_call_details.method)
         is_for_leader = any(key == KEY for key, _ in handler_call_details.invocation_metadata or ())
-        if is_for_leader or self._followed.age_s() is None:
-            return None
-        return self._methods.get(handler_call_details.method)
+        return None if is_for_leader or self._followed.age_s() is None else found
 
     async def start(self) -> str:
         """Serve REST until the stop, if it is configured. Returns host:port. Raises StartError."""

@@ -119,7 +119,9 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
     )
 
     leader_election: bool = Field(
-        False, description="run several replicas; a Lease of the Kubernetes API elects the leader"
+        False,
+        description="run several replicas; a Lease of the Kubernetes API elects the leader, and the others "
+        "serve reads of its topology",
     )
     lease_namespace: ObjectName = Field(
         "", description='namespace of the Lease; "" = the namespace of the pod'
@@ -145,7 +147,7 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
         "agent; raise it if agents need longer to reconnect",
     )
     peer_tls_ca: Path | None = Field(
-        None, description="CA of the other replicas' certificates; with it a standby follows the leader"
+        None, description="CA of the other replicas' certificates; a standby needs it to follow the leader"
     )
     peer_tls_server_name: str = Field(
         "", description='name in the other replicas\' certificates; "" = the name in their address'
