@@ -109,11 +109,15 @@ async def _asked(
     plug.setblocking(False)
     if small:
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    async with asyncio.timeout(TIMEOUT_S):
-        await asyncio.get_running_loop().sock_connect(plug, (host, int(port)))
-        reader, writer = await asyncio.open_connection(
-            sock=plug, ssl=tls, server_hostname="localhost" if tls else None
-        )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.get_running_loop().sock_connect(plug, (host, int(port)))
+            reader, writer = await asyncio.open_connection(
+                sock=plug, ssl=tls, server_hostname="localhost" if tls else None
+            )
+    except BaseException:
+        plug.close()
+        raise
     try:
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + data)
