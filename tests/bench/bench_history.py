@@ -19,9 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.reader import FileReader
+from hyperscout_collector.history.file import HistoryFile
+from hyperscout_collector.history.reader import HistoryReader
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.history.store import HistoryFile, HistorySize
+from hyperscout_collector.history.store import HistorySize
+from hyperscout_collector.store.database import Reader
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.link_changes import table_of, without
@@ -167,7 +169,7 @@ def questions(path: Path, days: int) -> None:
     store = HistoryFile(path, HistorySize(), max_bytes=256 << 20, max_age_ns=30 * DAY_NS, now_ns=end_ns)
     row("  opening the file after a restart", f"{(time.perf_counter() - began_s) * 1000:.0f} ms")
     store.close()
-    reader = FileReader(path, lambda: end_ns)
+    reader = HistoryReader(Reader(path), lambda: end_ns)
     for words, back_ns in (("2h", DAY_NS // 12), ("1d", DAY_NS), (f"{days}d", days * DAY_NS)):
         asked = pb.ListHistoryRequest(since=timestamp(end_ns - back_ns), net=True)
         count = len(reader.events(asked).events)

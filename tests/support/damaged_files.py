@@ -11,7 +11,7 @@ from random import Random
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
+from hyperscout_collector.app.placing.reservations import Reservations, reservation_file
 from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState
@@ -67,7 +67,7 @@ async def write(folder: Path) -> None:
     store.apply(Changes(_ROWS, bulks=[_BULK], agents=_AGENTS))
     store.save_topology(encoded_whole(two_leaves()))
     store.close()
-    file = ReservationFile(folder / PLACEMENTS)
+    file = reservation_file(folder / PLACEMENTS)
     writer = StoreWriter()
     reservations = Reservations(file, writer, now_ns=lambda: T0)
     for i in range(20):
@@ -132,7 +132,7 @@ async def _evidence(folder: Path, found: Start) -> None:
 
 
 async def _placements(folder: Path, found: Start) -> None:
-    file = ReservationFile(folder / PLACEMENTS, lambda: T0, found.damage)
+    file = reservation_file(folder / PLACEMENTS, lambda: T0, found.damage)
     writer = StoreWriter()
     reservations = Reservations(file, writer, now_ns=lambda: T0)
     found.problems += reservations.problems

@@ -2,6 +2,10 @@
 
 import asyncio
 
+from hyperscout_runtime.clock import Clock
+
+from support.findings import T0, S
+
 
 class FakeTime:
     """A clock and a `wait` that goes with it. Starts at 1,000 s."""
@@ -51,3 +55,18 @@ async def settle() -> None:
     """Let every task run until it waits again."""
     for _ in range(50):
         await asyncio.sleep(0)
+
+
+class Steps:
+    """A machine whose clock can be set, and processes that start on it."""
+
+    def __init__(self) -> None:
+        self.wall_ns = T0
+        self.steady_ns = 0
+
+    def passes(self, seconds: int) -> None:
+        self.wall_ns += seconds * S
+        self.steady_ns += seconds * S
+
+    def process(self) -> Clock:
+        return Clock(lambda: self.wall_ns, lambda: self.steady_ns)

@@ -96,6 +96,21 @@ def _debian_root() -> str | None:
     return _root() or _debian("debootstrap", "debootstrap")()
 
 
+def postgresql_program(name: str) -> Path | None:
+    """Path of a program of PostgreSQL's server. Debian keeps them outside of the PATH, by version."""
+    if (found := tool(name)) is not None:
+        return found
+    versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+    return max(versions, key=lambda path: int(path.parents[1].name), default=None)
+
+
+def _postgresql() -> str | None:
+    missing = [name for name in ("initdb", "postgres") if postgresql_program(name) is None]
+    return (
+        f"{', '.join(missing)} not found: install it with `apt-get install postgresql`" if missing else None
+    )
+
+
 def _apart(name: str, what: str) -> Callable[[], str | None]:
     """A check for a Python environment beside ours."""
 
@@ -153,6 +168,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "schemathesis": _apart("schemathesis", "schemathesis"),
     "mosquitto": _debian("mosquitto", "mosquitto", "mosquitto_passwd"),
     "mosquitto_pub": _debian("mosquitto-clients", "mosquitto_pub"),
+    "postgresql": _postgresql,
     "prometheus": _debian("prometheus", "prometheus", "promtool"),
     "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
     "kube-controller-manager": _kubernetes("kube-controller-manager"),

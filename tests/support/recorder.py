@@ -8,6 +8,7 @@ from pathlib import Path
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryStore
@@ -34,7 +35,8 @@ class Clock:
 @asynccontextmanager
 async def recording(folder: Path, damage: Damage | None = None) -> AsyncIterator[Recorder]:
     writer = StoreWriter()
-    found = Recorder(folder / "history.db", HistorySettings(), Clock(), writer, damage)
+    clock = Clock()
+    found = Recorder(in_file(folder / "history.db", HistorySettings(), clock, damage), clock, writer)
     try:
         yield found
     finally:

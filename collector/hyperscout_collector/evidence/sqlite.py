@@ -8,11 +8,6 @@ and generations are already in use. It is written with FULL.
 
 A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it. In a file
 that SQLite can read, each row is checked at the start. A damaged row is deleted; its agent sends it again.
-
-Times are of the process that wrote them (`hyperscout_runtime.clock`). With each write the file records that
-time and the machine's clock. At the start the difference between the two machine clocks is the time since the
-last write, and all stored times are moved so that ages are what they were then, plus this time. A clock that
-was set while the collector ran changes no age; one that was set back since the last write counts as no time.
 """
 
 import hashlib
@@ -23,15 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_formats.facts.clean_message import clean
 from hyperscout_runtime.clock import Clock
-from hyperscout_runtime.units import NS
 
-from hyperscout_collector.evidence.limits import decoded_bytes
-from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, stored_row
+from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import MAX_GENERATION, Changes, Loaded, StoredFinding
+from hyperscout_collector.evidence.stored import agent_in, bounded_shift, page_of, row_in, shift_since
 from hyperscout_collector.store.database import Damage, Database, Kind, Reader
 
 _SCHEMA = """
@@ -57,7 +49,6 @@ CREATE TABLE IF NOT EXISTS reserved (id INTEGER PRIMARY KEY CHECK (id = 1), gene
 -- has a row if the topology was not inferred from the findings
 CREATE TABLE IF NOT EXISTS lacks_evidence (id INTEGER PRIMARY KEY CHECK (id = 1));
 """
-_STEP_NS = 2 * NS  # a smaller difference of two clocks is not worth a write of all rows
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
 _WITHOUT = (
     "the collector starts without it: "
@@ -157,7 +148,6 @@ class SqliteStore:
 
     def _shifted(self) -> int:
         """Move all times to the time of this process. Returns by how much, in ns."""
-        now_ns, wall_ns = self._clock.now_ns(), self._clock.wall_ns()
         numbers = "typeof(observed_ns) = 'integer' AND typeof(offset_ns) = 'integer'"
         with self._file.transaction() as db:
             found = db.execute(
@@ -165,12 +155,13 @@ class SqliteStore:
                 " WHERE typeof(now_ns) = 'integer' AND typeof(wall_ns) = 'integer'"
             ).fetchone()
             if found is not None and all(0 <= at_ns < MAX_TIME_NS for at_ns in found):
-                shift_ns = int(now_ns - max(wall_ns - found[1], 0) - found[0])
+                shift_ns = shift_since(self._clock, *found)
             else:  # version 0.1 wrote times of the machine's clock
                 newest = "SELECT MAX(received_ns) FROM findings WHERE typeof(received_ns) = 'integer'"
                 (newest_ns,) = db.execute(newest).fetchone()
-                shift_ns = 0 if newest_ns is None else int(min(now_ns - newest_ns, 0))
-            if abs(shift_ns) <= _STEP_NS or abs(shift_ns) >= MAX_TIME_NS:
+                now_ns = self._clock.now_ns()
+                shift_ns = 0 if newest_ns is None else bounded_shift(int(min(now_ns - newest_ns, 0)))
+            if not shift_ns:
                 return 0
             db.execute(
                 "UPDATE findings SET offset_ns = offset_ns - ?1, received_ns = received_ns + ?1"  # noqa: S608
@@ -208,24 +199,8 @@ class SqliteStore:
     def page(
         self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
     ) -> Sequence[StoredFinding]:
-        where: list[str] = ["1"]
-        values: list[str | int] = []
-        if node:
-            where.append("node = ?")
-            values.append(node)
-        if probe:
-            where.append("probe = ?")
-            values.append(probe)
-        if after is not None:
-            where.append("(node, probe, subject, rank) > (?, ?, ?, ?)")
-            values += [*after[0], after[1]]
         with self._reader.reading() as db:
-            rows = db.execute(
-                "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, finding "  # noqa: S608
-                f"FROM findings WHERE {' AND '.join(where)} ORDER BY node, probe, subject, rank LIMIT ?",
-                (*values, limit),
-            ).fetchall()
-        return [StoredFinding(Key(*row[:3]), *row[3:]) for row in rows]
+            return page_of(db, node, probe, after, limit)
 
     def bulk(self, sha256: bytes) -> bytes | None:
         with self._reader.reading() as db:
@@ -322,14 +297,10 @@ def _row(values: Sequence[Any]) -> Row | None:
     if not all(type(number) is int for number in numbers):
         return None
     try:
-        finding = Finding.FromString(encoded)
-        memory_bytes = decoded_bytes(finding)  # an earlier version stored findings of any size
-        clean(finding)  # and texts as they came
-        row = stored_row(finding, *numbers, memory_bytes)
-        same = row.key == tuple(x.decode() for x in key) and row.sha256 == sha256
-    except Exception:  # a reader of facts may raise anything for a damaged message
+        node, probe, subject = (x.decode() for x in key)
+    except UnicodeDecodeError:
         return None
-    return row if same else None
+    return row_in((node, probe, subject), numbers, sha256, encoded)
 
 
 def _agent(values: Sequence[Any]) -> AgentRow | None:
@@ -337,7 +308,6 @@ def _agent(values: Sequence[Any]) -> AgentRow | None:
     if not all(type(value) is _Text for value in values):
         return None
     try:
-        node, instance, version = (value.decode() for value in values)
-        return AgentRow(node, int(instance), version)
-    except ValueError:
+        return agent_in(*(value.decode() for value in values))
+    except UnicodeDecodeError:
         return None

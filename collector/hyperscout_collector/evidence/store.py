@@ -1,6 +1,6 @@
 """The interface of the evidence store.
 
-The only implementation is SQLite (`sqlite.py`). All methods block: writes run in the thread of the
+`sqlite.py` and `postgresql.py` implement it. All methods block: writes run in the thread of the
 `StoreWriter`, reads in threads of their callers.
 """
 

@@ -1,14 +1,12 @@
-"""Answers queries from the history file: pages of events, net changes, and topologies.
+"""Answers queries from the history: pages of events, net changes, and topologies.
 
 The net changes between two times are computed from the topologies at these times, so the cost does not depend
 on the time between them.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
@@ -22,9 +20,9 @@ from hyperscout_topology.topology import Endpoint, Topology, say
 from hyperscout_collector.history.damage import cause_of, event_of
 from hyperscout_collector.history.errors import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.history.store import names_of
-from hyperscout_collector.store.database import Reader
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.page_token import key_of, page_token
+from hyperscout_collector.store.sql import SqlConnection, SqlReader, is_sqlite
 
 _PAGE_SIZE = 200
 _MAX_PAGE_SIZE = 1000
@@ -36,7 +34,7 @@ _AHEAD_NS = 60 * NS  # by which a caller's clock may be ahead
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A request in terms of the file. `low` (included) to `high` (excluded): ids of events.
+    """A request in terms of the tables. `low` (included) to `high` (excluded): ids of events.
 
     `names`: ids of all names that an event must mention; None = one of them was never recorded.
     """
@@ -46,11 +44,16 @@ class _Query:
     names: Sequence[int] | None
     kinds: Sequence[int]
 
-    def rows(self, join: str = "", hint: str = "") -> tuple[str, list[int]]:
-        """Returns the SQL from FROM to the end of the WHERE, for columns of `events AS e`, and its values."""
+    def rows(self, db: SqlConnection, join: str = "", index: str = "") -> tuple[str, list[int]]:
+        """Returns the SQL from FROM to the end of the WHERE, for columns of `events AS e`, and its values.
+
+        SQLite has no statistics of the tables: it is told the order of the join, and the index.
+        """
+        hint = f"INDEXED BY {index}" if index and is_sqlite(db) else ""
         source, text, values = f"events AS e {hint}", "e.id >= ? AND e.id < ?", [self.low, self.high]
         if self.names:
-            source = "mentions AS m CROSS JOIN events AS e ON e.id = m.event"
+            order = "CROSS" if is_sqlite(db) else ""
+            source = f"mentions AS m {order} JOIN events AS e ON e.id = m.event"
             text += " AND m.name = ? AND m.event >= ? AND m.event < ?"
             values += [self.names[0], self.low, self.high]
             for name in self.names[1:]:
@@ -62,16 +65,16 @@ class _Query:
         return f"FROM {source} {join} WHERE {text}", values
 
 
-class FileReader:
-    """Reads a file that a `HistoryFile` has opened. The constructor raises StoreError.
+class HistoryReader:
+    """Reads the tables of a `HistoryTables`.
 
     `events` and `topology_at` block and raise HistoryError.
     """
 
-    def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
-        self._file = Reader(path)
+    def __init__(self, database: SqlReader, now_ns: Callable[[], int]) -> None:
+        self._database = database
         self._now_ns = now_ns
-        self.close = self._file.close
+        self.close = database.close
 
     def topology_at(self, at_ns: int) -> Topology:
         """Returns the topology that was published at that time (Unix ns), with its links."""
@@ -116,7 +119,7 @@ class FileReader:
                 return answer
             if before is None:
                 answer.flaps.extend(_flaps(db, asked))
-            text, values = asked.rows("JOIN pictures AS p ON p.id = e.picture")
+            text, values = asked.rows(db, "JOIN pictures AS p ON p.id = e.picture")
             rows = db.execute(
                 f"SELECT e.id, e.body, p.at_ns, p.generation, p.cause {text} AND e.id < ?"
                 " ORDER BY e.id DESC LIMIT ?",
@@ -170,15 +173,15 @@ class FileReader:
         return answer
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _reading(self) -> Iterator[SqlConnection]:
         try:
-            with self._file.reading() as db:
+            with self._database.reading() as db:
                 yield db
         except StoreError as error:
             raise HistoryError(f"the history: {error}") from error
 
 
-def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Query:
+def _asked(db: SqlConnection, request: pb.ListHistoryRequest) -> _Query:
     low = _first_event(db, time_ns(request.since)) if request.HasField("since") else 0
     high = _first_event(db, time_ns(request.until)) if request.HasField("until") else None
     if high is None:
@@ -194,6 +197,7 @@ def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Query:
 
 def _about(text: str) -> list[tuple[str, ...]]:
     """Returns what events must mention, each with its spellings: one name, or the two ends of a link."""
+    text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # no name has it, and PostgreSQL takes none
     return [_spellings(end) for end in ends_in(text)] if text else []
 
 
@@ -202,7 +206,7 @@ def _spellings(name: str) -> tuple[str, ...]:
     return (name, say(Endpoint(device, device, port))) if colon else (name,)
 
 
-def _first_event(db: sqlite3.Connection, at_ns: int) -> int | None:
+def _first_event(db: SqlConnection, at_ns: int) -> int | None:
     """Returns the id of the first event from this time on; None = there is none."""
     row = db.execute(
         "SELECT first_event FROM pictures WHERE at_ns >= ? ORDER BY at_ns, id LIMIT 1", (at_ns,)
@@ -210,7 +214,7 @@ def _first_event(db: sqlite3.Connection, at_ns: int) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, int] | None:
+def _ends(db: SqlConnection, request: pb.ListHistoryRequest) -> tuple[int, int] | None:
     """Returns the ids of the topologies published just before the two times; None = no record."""
     first = db.execute("SELECT MIN(id) FROM pictures").fetchone()[0]
     before = "SELECT id FROM pictures WHERE at_ns < ? ORDER BY at_ns DESC, id DESC LIMIT 1"
@@ -222,10 +226,10 @@ def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, 
     return None if old is None or new is None else (old, new)
 
 
-def _flaps(db: sqlite3.Connection, asked: _Query) -> Iterator[pb.FlapCount]:
+def _flaps(db: SqlConnection, asked: _Query) -> Iterator[pb.FlapCount]:
     (all_events,) = db.execute("SELECT COALESCE(MAX(id) - MIN(id), 0) FROM events").fetchone()
     many = not asked.kinds and asked.high - asked.low > all_events // 4
-    text, values = asked.rows(hint="INDEXED BY events_thing" if many else "")  # a covering index
+    text, values = asked.rows(db, index="events_thing" if many else "")  # a covering index
     rows = db.execute(
         f"SELECT SUM(e.flips), MAX(e.id) {text} AND e.thing > 0 GROUP BY e.thing"
         " HAVING SUM(e.flips) > ? ORDER BY 1 DESC, 2 DESC LIMIT ?",
@@ -264,7 +268,7 @@ def _stamp(event: pb.HistoryEvent, ident: int, at_ns: int, generation: int, caus
     event.cause.CopyFrom(cause_of(cause))
 
 
-def _frames(db: sqlite3.Connection, picture: int) -> list[bytes]:
+def _frames(db: SqlConnection, picture: int) -> list[bytes]:
     rows = db.execute(
         "SELECT frame FROM pictures WHERE id <= ? AND id >= (SELECT span FROM pictures WHERE id = ?)"
         " ORDER BY id",
@@ -277,10 +281,10 @@ def _decoded(frames: Sequence[bytes]) -> Topology:
     try:
         return decoded(frames[0], frames[1:])
     except FrameError as error:
-        raise HistoryError(f"the history file cannot be read: {error}") from error
+        raise HistoryError(f"the history cannot be read: {error}") from error
 
 
-def _oldest_ns(db: sqlite3.Connection) -> int:
+def _oldest_ns(db: SqlConnection) -> int:
     row = db.execute("SELECT at_ns FROM pictures ORDER BY id LIMIT 1").fetchone()
     return row[0] if row else 0
 

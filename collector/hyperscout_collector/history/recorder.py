@@ -10,29 +10,25 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import described
-from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import events
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.errors import HistoryError
-from hyperscout_collector.history.reader import FileReader
-from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.history.store import HistoryFile, HistorySize, HistoryStore, Record
-from hyperscout_collector.store.database import Damage
+from hyperscout_collector.history.opening import HistoryOpening
+from hyperscout_collector.history.reader import HistoryReader
+from hyperscout_collector.history.store import HistorySize, HistoryStore, Record
 from hyperscout_collector.store.errors import StoreDamagedError, StoreError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _log = logging.getLogger(__name__)
 
 _MAX_WAITING = 16  # queued generations: each may have a million links
-_DAY_NS = 86_400 * NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +48,10 @@ class _Waiting:
 class Recorder:
     """Records the history with `writer`, and reads it. Call `offer` on the loop.
 
-    `path`: the file. The first read or write opens it. Call `close` after `StoreWriter.close`.
+    The first read or write calls `opening`. Call `close` after `StoreWriter.close`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        settings: HistorySettings,
-        now_ns: Callable[[], int],
-        writer: StoreWriter,
-        damage: Damage | None = None,
-    ) -> None:
+    def __init__(self, opening: HistoryOpening, now_ns: Callable[[], int], writer: StoreWriter) -> None:
         self.size = HistorySize()
         self.queue: WriteQueue[_Waiting] = WriteQueue(
             writer,
@@ -72,14 +61,11 @@ class Recorder:
             join=_joined,
             limit=_MAX_WAITING,
         )
-        self._path = path
-        self._max_bytes = settings.history_max_mib << 20
-        self._max_age_ns = int(settings.history_max_days * _DAY_NS)
+        self._opening = opening
         self._now_ns = now_ns
-        self._damage = damage
-        self._file: HistoryStore | None = None
-        self._reader: FileReader | None = None
-        self._opening = threading.Lock()
+        self._store: HistoryStore | None = None
+        self._reader: HistoryReader | None = None
+        self._lock = threading.Lock()  # of opening and closing
         self._in_thread = BoundedExecutor("history-encoder")
         self._damaged = ""
         self._dropped = ""  # the exception of the generation that was dropped last
@@ -98,7 +84,7 @@ class Recorder:
     def topology_at(self, at_ns: int) -> Topology:
         return self._open_reader().topology_at(at_ns)
 
-    def _open_reader(self) -> FileReader:
+    def _open_reader(self) -> HistoryReader:
         try:
             return self._open()[1]
         except StoreError as error:
@@ -107,7 +93,7 @@ class Recorder:
     # Writing
 
     def resume(self, before: Topology, cause: Cause) -> None:
-        """Record what was published before this process started, if the file's last record differs."""
+        """Record what was published before this process started, if the last record differs."""
         self.queue.put(_Waiting(before, self._now_ns(), cause, only_if_other=True))
 
     def offer(self, topology: Topology, cause: Cause) -> None:
@@ -115,26 +101,26 @@ class Recorder:
         self.queue.put(_Waiting(topology, self._now_ns(), cause))
 
     async def close(self) -> None:
-        """Wait until the file is not in use, and close it. Never raises; the caller bounds the wait."""
+        """Wait until the history is not in use, and close it. Never raises; the caller bounds the wait."""
         await self._in_thread(self._close)
 
     def _close(self) -> None:
-        with self._opening:
+        with self._lock:
             if self._reader is not None:
                 self._reader.close()
-            if self._file is not None:
-                self._file.close()
-            self._reader = self._file = None
+            if self._store is not None:
+                self._store.close()
+            self._reader = self._store = None
 
     async def _write(self, waiting: _Waiting) -> bool:
         """Record one generation. The writer's thread does not encode it, because that can take seconds."""
         try:
-            file, record = await self._in_thread(self._encode, waiting)
+            store, record = await self._in_thread(self._encode, waiting)
             if record is None:
                 return False
-            while await self.queue.in_thread(file.delete_oldest, record.at_ns, record.need_bytes):
+            while await self.queue.in_thread(store.delete_oldest, record.at_ns, record.need_bytes):
                 pass  # a transaction each, so that evidence can be written between two of them
-            await self.queue.in_thread(file.add, record)
+            await self.queue.in_thread(store.add, record)
         except StoreError as error:
             self.size.write_failures_total += 1
             if isinstance(error, StoreDamagedError):
@@ -155,37 +141,24 @@ class Recorder:
         self._dropped = f"generation {generation} is not recorded in the history: {described(error)}"
 
     def _encode(self, waiting: _Waiting) -> tuple[HistoryStore, Record | None]:
-        file, _ = self._open()
-        file.check()  # opening it does not, if the process before has closed it
-        self._damaged = file.problem or self._damaged
-        newest = file.newest
+        store, _ = self._open()
+        store.check()  # opening it does not, if the process before has closed it
+        self._damaged = store.problem or self._damaged
+        newest = store.newest
         if newest is waiting.topology:
-            return file, None  # its transaction ended after the write was cancelled
+            return store, None  # its transaction ended after the write was cancelled
         if waiting.only_if_other and newest is not None and not events(Diff(newest, waiting.topology)):
-            return file, None
+            return store, None
         missed = waiting.missed + self._dropped_count
-        return file, file.encode(waiting.at_ns, waiting.topology, waiting.cause, missed)
+        return store, store.encode(waiting.at_ns, waiting.topology, waiting.cause, missed)
 
-    def _open(self) -> tuple[HistoryStore, FileReader]:
-        """Open the file if it is not open. Blocks and raises StoreError."""
-        with self._opening:
-            if self._file is None or self._reader is None:
-                file = HistoryFile(
-                    self._path,
-                    self.size,
-                    max_bytes=self._max_bytes,
-                    max_age_ns=self._max_age_ns,
-                    now_ns=self._now_ns(),
-                    damage=self._damage,
-                )
-                try:
-                    self._reader = FileReader(self._path, self._now_ns)
-                except BaseException:
-                    file.close()
-                    raise
-                self._damaged = file.problem or self._damaged
-                self._file = file
-            return self._file, self._reader
+    def _open(self) -> tuple[HistoryStore, HistoryReader]:
+        """Open the history if it is not open. Blocks and raises StoreError."""
+        with self._lock:
+            if self._store is None or self._reader is None:
+                self._store, self._reader = self._opening(self.size)
+                self._damaged = self._store.problem or self._damaged
+            return self._store, self._reader
 
 
 def _joined(old: _Waiting, new: _Waiting) -> _Waiting:

@@ -1,16 +1,17 @@
-"""The history file: the topology of each generation, its events, and an index of the names in them.
+"""The history: the topology of each generation, its events, and an index of the names in them.
 
     pictures   one row per generation; the first of a span is whole, the others are steps
     events     what each generation changed, with the number of flips
     mentions   which events mention a name
 
-The file is bounded by age and size: whole spans are deleted, the oldest first. The last span stays, because
-it contains what is published now. One thread writes; readers use their own connection (`reader.py`).
+The tables are in a SQLite file (`file.py`) or in PostgreSQL (`postgresql.py`). They are bounded by age and
+size: whole spans are deleted, the oldest first. The last span stays, because it contains what is published
+now. One thread writes; readers use their own connection (`reader.py`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from hyperscout_runtime.units import NS
@@ -21,41 +22,14 @@ from hyperscout_topology.proto import event_to_proto
 from hyperscout_topology.topology import Endpoint, Topology, say
 
 from hyperscout_collector.history.causes import Cause, cause_to_proto
-from hyperscout_collector.history.damage import drop_damaged
-from hyperscout_collector.store.database import Damage, Database, Kind
+from hyperscout_collector.store.sql import SqlConnection, SqlDatabase
 
-_SCHEMA = """
-CREATE TABLE pictures (
-  id INTEGER PRIMARY KEY,        -- increases by one
-  at_ns INTEGER NOT NULL,        -- Unix ns; not less than in the previous row
-  generation INTEGER NOT NULL,
-  span INTEGER NOT NULL,         -- id of the whole picture that its steps begin with
-  first_event INTEGER NOT NULL,  -- id of its first event; without events, of the next event
-  cause BLOB NOT NULL,           -- hyperscout.v1.Cause
-  frame BLOB NOT NULL            -- see hyperscout_topology/frames.py
-);
-CREATE INDEX pictures_at ON pictures (at_ns);
-CREATE INDEX pictures_span ON pictures (span);
-CREATE TABLE events (
-  id INTEGER PRIMARY KEY,        -- increases by one
-  picture INTEGER NOT NULL,
-  kind INTEGER NOT NULL,         -- index into KINDS
-  thing INTEGER NOT NULL,        -- id in `names` of the object that changed; 0 = several
-  flips INTEGER NOT NULL,        -- 1 = the state changed; 0 = only the message changed
-  body BLOB NOT NULL             -- hyperscout.v1.HistoryEvent without the fields of its picture
-);
-CREATE INDEX events_thing ON events (thing, id, flips);
-CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE mentions (
-  name INTEGER NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (name, event)
-) WITHOUT ROWID;
-"""
-_WITHOUT = "the history starts again"
 _MAX_STEPS = 1000  # steps in a span: a reader decodes at most this many
 _SPAN_NS = 86_400 * NS  # old data is deleted in steps of a day
 _SPAN_SHARE = 8  # a span uses at most this part of the file: only whole spans can be deleted
 _FILL = 0.9  # of the file; the rest is for the next writes
-_MENTION_BYTES = 32  # in the file: a row of `mentions` takes 13, one with a new name about 45
+_NAMES = 500  # in a statement
+MENTION_BYTES = 32  # in the file: a row of `mentions` takes 13, one with a new name about 45
 
 
 @dataclass(slots=True)
@@ -114,28 +88,16 @@ class HistoryStore(Protocol):
     def close(self) -> None: ...
 
 
-class HistoryFile:
-    """A `HistoryStore` in the file `path`. It keeps `size` up to date.
+class HistoryTables(ABC):
+    """A `HistoryStore` in the tables of `database`. It keeps `size` up to date.
 
-    The constructor blocks and raises StoreError.
+    A subclass knows its kind of database, and calls `_begin` in its constructor, which blocks and raises
+    StoreError.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        size: HistorySize,
-        *,
-        max_bytes: int,
-        max_age_ns: int,
-        now_ns: int,
-        damage: Damage | None = None,
-    ) -> None:
-        without_row = "their generations and events are gone"
-        kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, without_row, size_setting="history_max_mib", sealed=True)
-        self._file = Database(path, kind, lambda: now_ns, damage)
-        self._db = self._file.connection
+    def __init__(self, database: SqlDatabase, size: HistorySize, *, max_bytes: int, max_age_ns: int) -> None:
+        self._database = database
         self._undecoded = ""
-        self.close = self._file.close
         self._size = size
         self._max_bytes = max_bytes
         self._max_age_ns = max_age_ns
@@ -143,59 +105,46 @@ class HistoryFile:
         self._dictionary = b""
         self._whole_bytes = self._step_bytes = self._span_bytes = self._steps = 0
         self._span = self._span_ns = self._last_ns = 0
-        try:
-            with self._file.using():
-                self._begin(now_ns)
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def problem(self) -> str:
-        return "; ".join(filter(None, (self._file.problem, self._undecoded)))
+        return "; ".join(filter(None, (self._database.problem, self._undecoded)))
+
+    @abstractmethod
+    def check(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _disk_bytes(self, db: SqlConnection) -> int:
+        """Returns the size of the tables on disk."""
+
+    @abstractmethod
+    def _used_bytes(self, db: SqlConnection) -> int:
+        """Returns the size of what they contain: of that, deletion frees space for new rows."""
 
     # Opening
 
     def _begin(self, now_ns: int) -> None:
-        db = self._db
-        if self._file.is_checked:
-            self._drop_damaged()
-        with self._file.transaction():  # the clock was ahead: no generation is from the future
+        with self._database.transaction() as db:  # the clock was ahead: no generation is from the future
             db.execute("UPDATE pictures SET at_ns = ? WHERE at_ns > ?", (now_ns, now_ns))
         while self.delete_oldest(now_ns, 0):
             pass
-        (pages,) = db.execute("PRAGMA page_count").fetchone()
-        if pages * self._page_bytes() > self._max_bytes:  # the limit was lowered
-            db.execute("VACUUM")
         self._resume()
-        self._measure()
-
-    def check(self) -> None:
-        """Check the file, and delete damaged rows, if it was opened without. Raises StoreError."""
-        if self._file.is_checked:
-            return
-        with self._file.using():
-            self._file.check()
-            if self._drop_damaged():
-                self._resume()
-                self._measure()
-
-    def _drop_damaged(self) -> int:
-        with self._file.transaction() as db:
-            dropped = drop_damaged(db)
-        self._file.dropped(dropped)
-        return dropped
 
     def _resume(self) -> None:
         """Continue the last span, or start a new one if it cannot be read."""
         self.newest, self._span = None, 0
-        row = self._db.execute("SELECT span, at_ns FROM pictures ORDER BY id DESC LIMIT 1").fetchone()
-        if row is None:
-            return
-        self._span, self._last_ns = row
-        rows = self._db.execute(
-            "SELECT at_ns, frame FROM pictures WHERE span = ? ORDER BY id", (self._span,)
-        ).fetchall()
+        with self._database.transaction() as db:
+            self._measure(db)
+            row = db.execute("SELECT span, at_ns FROM pictures ORDER BY id DESC LIMIT 1").fetchone()
+            if row is None:
+                return
+            self._span, self._last_ns = row
+            rows = db.execute(
+                "SELECT at_ns, frame FROM pictures WHERE span = ? ORDER BY id", (self._span,)
+            ).fetchall()
         (self._span_ns, whole), steps = rows[0], [frame for _, frame in rows[1:]]
         try:
             self.newest = decoded(whole, steps)
@@ -218,12 +167,13 @@ class HistoryFile:
         step = encoded_step(diff, self._dictionary) if diff is not None and self._goes_on(at_ns) else None
         is_whole = step is None or self._step_bytes + len(step) > self._whole_bytes
         frame = encoded_whole(new) if is_whole or step is None else step
-        need = len(frame) + 2 * sum(map(len, bodies)) + _MENTION_BYTES * sum(map(len, names))
+        need = len(frame) + 2 * sum(map(len, bodies)) + MENTION_BYTES * sum(map(len, names))
         return Record(at_ns, new, cause, is_whole, frame, changes, names, bodies, need)
 
     def add(self, record: Record) -> None:
-        with self._file.transaction():
-            picture = self._insert(record)
+        with self._database.transaction() as db:
+            picture = self._insert(db, record)
+            self._measure(db)
         if record.is_whole:
             self._span, self._span_ns, self._whole_bytes = picture, record.at_ns, len(record.frame)
             self._dictionary = dictionary_of(record.frame)
@@ -233,8 +183,6 @@ class HistoryFile:
             self._step_bytes += len(record.frame)
         self._span_bytes += record.need_bytes
         self.newest, self._last_ns = record.topology, record.at_ns
-        with self._file.using():
-            self._measure()
 
     def _goes_on(self, at_ns: int) -> bool:
         """Whether the next topology may be a step in the current span."""
@@ -245,16 +193,16 @@ class HistoryFile:
             and self._span_bytes < self._max_bytes // _SPAN_SHARE
         )
 
-    def _insert(self, record: Record) -> int:
-        db, names = self._db, record.names
+    def _insert(self, db: SqlConnection, record: Record) -> int:
+        names = record.names
         picture = 1 + (db.execute("SELECT MAX(id) FROM pictures").fetchone()[0] or 0)
         event = 1 + (db.execute("SELECT MAX(id) FROM events").fetchone()[0] or 0)
         span = picture if record.is_whole else self._span
         cause = cause_to_proto(record.cause).SerializeToString()
         row = (picture, record.at_ns, record.topology.generation, span, event, cause, record.frame)
         db.execute("INSERT INTO pictures VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        ids = self._ids(
-            {name for some in (*names, (x.thing for x in record.changes)) for name in some if name}
+        ids = _ids(
+            db, {name for some in (*names, (x.thing for x in record.changes)) for name in some if name}
         )
         db.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
@@ -269,54 +217,55 @@ class HistoryFile:
         )
         return picture
 
-    def _ids(self, names: Iterable[str]) -> dict[str, int]:
-        db, found = self._db, {}
-        for name in sorted(names):
-            db.execute("INSERT OR IGNORE INTO names (name) VALUES (?)", (name,))
-            (found[name],) = db.execute("SELECT id FROM names WHERE name = ?", (name,)).fetchone()
-        return found
-
     # Space
 
     def delete_oldest(self, now_ns: int, need_bytes: int) -> bool:
-        with self._file.using():
-            row = self._db.execute(
+        with self._database.transaction() as db:
+            row = db.execute(
                 "SELECT id, at_ns, first_event FROM pictures WHERE id ="
                 " (SELECT MIN(span) FROM pictures WHERE span > (SELECT MIN(span) FROM pictures))"
             ).fetchone()
             if row is None:
                 return False
             picture, at_ns, event = row
-            (pages,) = self._db.execute("PRAGMA page_count").fetchone()
-            (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
-            used = (pages - free) * self._page_bytes() + need_bytes
-        if at_ns >= now_ns - self._max_age_ns and used <= self._max_bytes * _FILL:
-            return False
-        with self._file.transaction() as db:
-            db.execute("DELETE FROM pictures WHERE id < ?", (picture,))
-            db.execute("DELETE FROM events WHERE id < ?", (event,))
-            db.execute("DELETE FROM mentions WHERE event < ?", (event,))
-            db.execute(
-                "DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM mentions WHERE name = names.id)"
-                " AND NOT EXISTS (SELECT 1 FROM events WHERE thing = names.id)"
-            )
+            used = self._used_bytes(db) + need_bytes
+            if at_ns >= now_ns - self._max_age_ns and used <= self._max_bytes * _FILL:
+                return False
+            self._delete(db, picture, event)
         return True
 
-    def _page_bytes(self) -> int:
-        (found,) = self._db.execute("PRAGMA page_size").fetchone()
-        return int(found)
+    def _delete(self, db: SqlConnection, picture: int, event: int) -> None:
+        """Delete the pictures and events before these."""
+        db.execute("DELETE FROM pictures WHERE id < ?", (picture,))
+        db.execute("DELETE FROM events WHERE id < ?", (event,))
+        db.execute("DELETE FROM mentions WHERE event < ?", (event,))
+        db.execute(
+            "DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM mentions WHERE name = names.id)"
+            " AND NOT EXISTS (SELECT 1 FROM events WHERE thing = names.id)"
+        )
 
-    def _measure(self) -> None:
-        (pages,) = self._db.execute("PRAGMA page_count").fetchone()
-        self._size.bytes = pages * self._page_bytes()
-        first = self._db.execute("SELECT id, at_ns FROM pictures ORDER BY id LIMIT 1").fetchone()
-        (last,) = self._db.execute("SELECT MAX(id) FROM pictures").fetchone()
+    def _measure(self, db: SqlConnection) -> None:
+        self._size.bytes = self._disk_bytes(db)
+        first = db.execute("SELECT id, at_ns FROM pictures ORDER BY id LIMIT 1").fetchone()
+        (last,) = db.execute("SELECT MAX(id) FROM pictures").fetchone()
         self._size.generations = last - first[0] + 1 if first else 0
         self._size.oldest_ns = first[1] if first else 0
-        low, high = self._db.execute(
-            "SELECT (SELECT MIN(id) FROM events), (SELECT MAX(id) FROM events)"
-        ).fetchone()
+        # Two queries of one row each: SQLite reads a whole index for both in one.
+        low, high = db.execute("SELECT (SELECT MIN(id) FROM events), (SELECT MAX(id) FROM events)").fetchone()
         self._size.events = high - low + 1 if low is not None else 0
+
+
+def _ids(db: SqlConnection, names: Iterable[str]) -> dict[str, int]:
+    """Returns the id of each name; new names get one."""
+    ordered, found = sorted(names), dict[str, int]()
+    db.executemany(
+        "INSERT INTO names (name) VALUES (?) ON CONFLICT (name) DO NOTHING", [(name,) for name in ordered]
+    )
+    for start in range(0, len(ordered), _NAMES):
+        some = ordered[start : start + _NAMES]
+        marks = ", ".join("?" * len(some))
+        found.update(db.execute(f"SELECT name, id FROM names WHERE name IN ({marks})", some).fetchall())  # noqa: S608
+    return found
 
 
 def _recorded(diff: Diff | None, new: Topology, missed: int) -> list[Event]:

@@ -28,7 +28,8 @@ from hyperscout_collector.app.replica import follower as follower_module
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.process import recorded
 from hyperscout_collector.history import following
-from hyperscout_collector.history.store import HistoryFile, Record
+from hyperscout_collector.history.file import HistoryFile
+from hyperscout_collector.history.store import Record
 from hyperscout_runtime.task_watch import TaskWatch
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.proto import delta_to_proto, timestamp, topology_to_proto

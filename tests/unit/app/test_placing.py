@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hyperscout_collector.app.inference.cluster import ClusterView
 from hyperscout_collector.app.placing.placing import Placing
-from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
+from hyperscout_collector.app.placing.reservations import Reservations, reservation_file
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_placer.book.failed_nodes import FailedNode
@@ -42,7 +42,7 @@ class World:
         self.seen_ns: dict[str, int] = {}  # when each agent last reported
         self.cluster = FakeCluster()
         self.writer = StoreWriter()
-        self.file = ReservationFile(folder / "placements.db")
+        self.file = reservation_file(folder / "placements.db")
         self.reservations = Reservations(self.file, self.writer, now_ns=lambda: self.now_ns, over=over)
         self.placing = Placing(
             self.reservations,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations, read_row
+from hyperscout_collector.app.placing.reservations import Reservations, read_row, reservation_file
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_placer.book.failed_nodes import FailedNode
@@ -40,7 +40,7 @@ class Book(Reservations):
     """Reservations with a file and a writer of their own."""
 
     def __init__(self, path: Path, now_ns: int, *, over: bool = False) -> None:
-        self.file = ReservationFile(path / "placements.db", lambda: now_ns)
+        self.file = reservation_file(path / "placements.db", lambda: now_ns)
         self.writer = StoreWriter()
         super().__init__(self.file, self.writer, now_ns=lambda: now_ns, over=over)
         self.flush = self.queue.flush
@@ -162,7 +162,7 @@ async def test_what_changed_while_the_disk_failed_is_what_is_written(
 
 def test_a_power_cut_loses_nothing_that_was_told(tmp_path: Path) -> None:
     kept = opened(tmp_path)
-    assert kept.file._file.connection.execute("PRAGMA synchronous").fetchone() == (
+    assert kept.file._database.connection.execute("PRAGMA synchronous").fetchone() == (
         2,
     )  # FULL: each commit reaches the disk
     kept.close()

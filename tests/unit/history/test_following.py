@@ -10,6 +10,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.following import MAX_WAITING, Following
+from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.store.writer import StoreWriter
@@ -24,6 +25,13 @@ from support.topologies import SINCE_NS, two_leaves
 from support.waiting import until
 
 WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
+
+
+def recorder_in(folder: Path, writer: StoreWriter) -> Recorder:
+    def now_ns() -> int:
+        return SINCE_NS
+
+    return Recorder(in_file(folder / "history.db", HistorySettings(), now_ns), now_ns, writer)
 
 
 @hypothesis_settings(deadline=None)
@@ -55,7 +63,7 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
     other = Topology(9, whole.hypernodes, whole.switches, whole.adapters, whole.links[2:])
     writer = StoreWriter()
-    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
+    recorder = recorder_in(tmp_path, writer)
     following = Following(recorder, why, sleep=sleep)
     tasks = [asyncio.create_task(writer.run()), asyncio.create_task(following.run())]
 
@@ -95,7 +103,7 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
     whole = two_leaves()
     newest = replace(whole, generation=4000, links=whole.links[1:])
     writer = StoreWriter()
-    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
+    recorder = recorder_in(tmp_path, writer)
     following = Following(recorder, why)
     following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
     for i in range(3 * MAX_WAITING):
@@ -120,7 +128,7 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
     newest = Topology(12, whole.hypernodes, whole.switches, whole.adapters, whole.links)
     writer = StoreWriter()
-    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS, writer)
+    recorder = recorder_in(tmp_path, writer)
     following = Following(recorder, why)
     following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
     following.receive(pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut))))

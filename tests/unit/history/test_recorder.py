@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.errors import HistoryError
-from hyperscout_collector.history.store import HistoryFile, Record
+from hyperscout_collector.history.file import HistoryFile
+from hyperscout_collector.history.store import Record
 from hyperscout_topology.topology import Topology
 from support.recorder import S, generation, published, recording, why
 from support.topologies import SINCE_NS
@@ -125,13 +126,13 @@ async def test_a_generation_that_makes_it_raise_is_dropped_and_counted_as_missin
 async def test_closing_a_file_in_use_leaves_the_loop_free(tmp_path: Path) -> None:
     async with recording(tmp_path) as recorder:
         assert published(recorder) == []
-        recorder._opening.acquire()
+        recorder._lock.acquire()
         closing = asyncio.create_task(recorder.close())
         await asyncio.sleep(0)
         assert not closing.done()
-        recorder._opening.release()
+        recorder._lock.release()
         await closing
-        assert recorder._file is None
+        assert recorder._store is None
 
 
 async def test_the_writer_and_its_callers_do_not_wait_for_each_other(

@@ -1,38 +1,31 @@
 """What was recorded comes back, at any time; the file stays as small and as young as it was set to."""
 
 import sqlite3
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.history import file as file_module
 from hyperscout_collector.history import store as store_module
-from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.errors import BadHistoryRequestError, NotKeptError
-from hyperscout_collector.history.reader import FileReader
-from hyperscout_collector.history.store import HistoryFile, HistorySize, names_of
-from hyperscout_collector.store.database import Damage
+from hyperscout_collector.history.errors import NotKeptError
+from hyperscout_collector.history.file import HistoryFile
+from hyperscout_collector.history.reader import HistoryReader
+from hyperscout_collector.history.store import HistorySize, names_of
+from hyperscout_collector.store.database import Damage, Reader
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_topology.diff import Diff
-from hyperscout_topology.events import KINDS, Event, events
-from hyperscout_topology.proto import timestamp
-from hyperscout_topology.topology import Endpoint, HyperNode, Link, LinkTable, Topology
+from hyperscout_topology.events import Event, events
+from hyperscout_topology.topology import Endpoint, HyperNode, Topology
 from hypothesis import given
 from hypothesis import strategies as st
-from support.any_topologies import TOPOLOGIES, lost_cable, same
+from support.any_topologies import TOPOLOGIES, same
+from support.histories import DAY, T0, WHY, S, cut, fill, told
 from support.recorder import generation as numbered
 from support.recorder import record
-from support.topologies import SINCE_NS, measured, two_leaves
-
-S = 1_000_000_000
-DAY = 86_400 * S
-T0 = SINCE_NS
-WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
+from support.topologies import two_leaves
 
 
 def opened(
@@ -54,19 +47,8 @@ def opened(
     )
 
 
-def reading(path: Path, now_ns: int = T0 + 400 * DAY) -> FileReader:
-    return FileReader(path, lambda: now_ns)
-
-
-def cut(i: int, whole: Topology | None = None) -> Topology:
-    """Without the i-th link, which an anomaly names."""
-    whole = whole or two_leaves()
-    links = [x for k, x in enumerate(whole.links) if k != i % len(whole.links)]
-    return replace(whole, links=LinkTable.of(links), anomalies=(*whole.anomalies, lost_cable(i)))
-
-
-def told(reader: FileReader, **request: object) -> list[pb.HistoryEvent]:
-    return list(reader.events(pb.ListHistoryRequest(**request)).events)  # type: ignore[arg-type]
+def reading(path: Path, now_ns: int = T0 + 400 * DAY) -> HistoryReader:
+    return HistoryReader(Reader(path), lambda: now_ns)
 
 
 # Pictures
@@ -102,65 +84,6 @@ def test_at_any_time_there_is_what_was_out_then(
 # Events
 
 
-def test_events_are_found_by_all_their_names_and_pages_are_stable(tmp_path: Path) -> None:
-    store, reader = opened(tmp_path / "history.db"), None
-    whole = two_leaves()
-    for i in range(20):
-        record(store, T0 + i * S, cut(0) if i % 2 else whole, WHY)
-    reader = reading(tmp_path / "history.db")
-    every = told(reader)
-    assert [x.id for x in every] == sorted((x.id for x in every), reverse=True)
-    assert len(every) == 1 + 19 * 3  # a link, an anomaly, the generation; the first has no changes
-    assert {x.cause.findings[0].node for x in every} == {"n01"}
-    for name, kinds in {
-        "n01": {"LinkAdded", "LinkRemoved"},
-        "a01": {"LinkAdded", "LinkRemoved"},
-        "n01/p1": {"LinkAdded", "LinkRemoved"},
-        "n01/p1 -- leaf-a/p1": {"LinkAdded", "LinkRemoved"},
-        "leaf-a/p1 -> n01/p1": {"LinkAdded", "LinkRemoved"},
-        "a01:1--s1:1": {"LinkAdded", "LinkRemoved"},
-        "n00": {"AnomalyAppeared", "AnomalyCleared"},
-        "n00/p1 -- leaf-b/p1": set[str](),
-        "absent": set[str](),
-        "": set(KINDS[0:2]) | {"AnomalyAppeared", "AnomalyCleared", "GenerationPublished"},
-    }.items():
-        assert {x.kind for x in told(reader, about=name)} == kinds, name
-        assert {
-            x.kind
-            for x in told(reader, about=name, net=True, since=timestamp(T0), until=timestamp(T0 + 2 * S))
-        } == ({kind for kind in kinds if kind.endswith(("Removed", "Appeared"))}), name
-    seen: list[int] = []
-    request = pb.ListHistoryRequest(page_size=7)
-    for turn in range(100):
-        answer = reader.events(request)
-        assert bool(answer.flaps) == (turn == 0)
-        seen += [x.id for x in answer.events]
-        record(store, T0 + (100 + turn) * S, cut(1) if turn % 2 else whole, WHY)  # meanwhile
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            break
-    assert seen == [x.id for x in every]
-    of_link = told(reader, kinds=["LinkRemoved"], since=timestamp(T0 + 3 * S), until=timestamp(T0 + 7 * S))
-    assert [x.at.ToNanoseconds() for x in of_link] == [T0 + 5 * S, T0 + 3 * S]  # since included, until not
-    store.close()
-    reader.close()
-
-
-def test_an_event_of_many_nodes_is_found_by_each(tmp_path: Path) -> None:
-    nodes = [f"n{i:02}" for i in range(20)]
-    ready = with_conditions(Topology(1, (HyperNode("leaf", 1, "leaf", None, (), tuple(nodes), ()),)))
-    down = with_conditions(ready, ConditionFacts(down_nodes=dict.fromkeys(nodes, "")))
-    store = opened(tmp_path / "history.db")
-    for generation in (1, 2):
-        now = replace((ready, down)[generation - 1], generation=generation)
-        record(store, T0 + generation * S, now, WHY)
-    reader = reading(tmp_path / "history.db")
-    for name in nodes:
-        assert [x.hypernode for x in told(reader, about=name, kinds=["ConditionChanged"])] == ["leaf"], name
-    store.close()
-    reader.close()
-
-
 @pytest.mark.slow
 def test_an_event_of_ten_thousand_nodes_is_found_by_each(tmp_path: Path) -> None:
     nodes = [f"n{i:05}" for i in range(10_000)]
@@ -184,98 +107,7 @@ def test_an_event_of_ten_thousand_nodes_is_found_by_each(tmp_path: Path) -> None
     reader.close()
 
 
-def test_what_flaps_is_counted_most_often_first(tmp_path: Path) -> None:
-    store, reader = opened(tmp_path / "history.db"), None
-    whole = two_leaves()
-    for i in range(7):
-        record(store, T0 + i * S, cut(0) if i % 2 else whole, WHY)
-    record(store, T0 + 7 * S, cut(1), WHY)
-    record(store, T0 + 8 * S, whole, WHY)
-    reader = reading(tmp_path / "history.db")
-    flaps = reader.events(pb.ListHistoryRequest()).flaps
-    assert [(x.what, x.changes, x.last.ToNanoseconds() - T0) for x in flaps] == [
-        ("MissingLink", 6, 6 * S),
-        ("Link", 6, 6 * S),
-    ]
-    assert [
-        x.changes for x in reader.events(pb.ListHistoryRequest(about="n01", kinds=["LinkAdded"])).flaps
-    ] == [3]
-    late = reader.events(pb.ListHistoryRequest(since=timestamp(T0 + 5 * S)))
-    assert list(late.flaps) == []
-    store.close()
-    reader.close()
-
-
-def test_net_pages_stay_with_the_question(tmp_path: Path) -> None:
-    store = opened(tmp_path / "history.db")
-    record(store, T0, two_leaves(), WHY)
-    record(store, T0 + S, replace(two_leaves(), links=(), anomalies=()), Cause("approved"))
-    reader = reading(tmp_path / "history.db")
-    request = pb.ListHistoryRequest(net=True, page_size=2)
-    first = reader.events(request)
-    record(store, T0 + 2 * S, two_leaves(), WHY)  # all is well again
-    request.page_token = first.next_page_token
-    second = reader.events(request)
-    request.page_token = second.next_page_token
-    third = reader.events(request)
-    kinds = [x.kind for page in (first, second, third) for x in page.events]
-    assert kinds == ["AnomalyCleared"] + ["LinkRemoved"] * 5
-    assert {x.cause.kind for page in (first, second, third) for x in page.events} == {"approved"}
-    assert not third.next_page_token
-    assert told(reader, net=True) == []
-    store.close()
-    reader.close()
-
-
-@pytest.mark.slow
-def test_a_mass_change_is_bounded_and_what_ends_differ_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many = LinkTable.of([Link(f"a{i:04}", "1", "s1", str(i), "ib", ("lldp",)) for i in range(1500)])
-    store = opened(tmp_path / "history.db")
-    record(store, T0, Topology(1, links=many), WHY)
-    record(store, T0 + S, Topology(2, links=many[:1]), WHY)
-    reader = reading(tmp_path / "history.db")
-    answer = reader.events(pb.ListHistoryRequest(page_size=1000, kinds=["LinkRemoved"]))
-    assert len(answer.events) == 1000
-    assert answer.events[0].message.startswith("500 more")
-    net = pb.ListHistoryRequest(net=True, page_size=1000)
-    whole = list(reader.events(net).events)
-    net.page_token = reader.events(net).next_page_token
-    assert len(whole) + len(reader.events(net).events) == 1499
-    store.close()
-    reader.close()
-
-
-def test_ages_alone_make_no_event_but_are_in_the_picture(tmp_path: Path) -> None:
-    store = opened(tmp_path / "history.db")
-    record(store, T0, measured(), WHY)
-    older = replace(measured(), generation=8, tiers=())
-    record(store, T0 + S, older, Cause("age"))
-    reader = reading(tmp_path / "history.db")
-    assert [x.generation for x in told(reader)] == [7]
-    assert same(reader.topology_at(T0 + S)) == same(older)
-    store.close()
-    reader.close()
-
-
 # Bounds
-
-
-def fill(
-    store: HistoryFile, many: int, *, every_ns: int = 60 * S, grow: Callable[[int], int] = lambda i: i % 40
-) -> None:
-    """Generations that differ in a link and in some random words, which do not deflate."""
-    rng = Random(7)
-    for i in range(many):
-        picture = cut(grow(i))
-        noise = lost_cable(90, rng.randbytes(150).hex())
-        record(
-            store,
-            T0 + i * every_ns,
-            replace(picture, generation=i, anomalies=(*picture.anomalies, noise)),
-            WHY,
-        )
 
 
 @pytest.mark.slow
@@ -315,21 +147,6 @@ def test_the_oldest_goes_when_the_file_is_full(tmp_path: Path) -> None:
         assert db.execute(stray).fetchone() == (0,)
     db.close()
     reader.close()
-    store.close()
-
-
-@pytest.mark.slow
-def test_what_is_too_old_goes_and_what_is_out_stays(tmp_path: Path) -> None:
-    size = HistorySize()
-    store = opened(tmp_path / "history.db", size, days=3)
-    fill(store, 240, every_ns=3600 * S)  # ten days
-    end_ns = T0 + 239 * 3600 * S
-    assert end_ns - 4.1 * DAY < size.oldest_ns < end_ns - 2.9 * DAY
-    store.close()
-    store = opened(tmp_path / "history.db", size, days=3, now_ns=end_ns + 100 * DAY)
-    assert store.newest is not None
-    assert store.newest.generation == 239
-    assert size.generations <= 25  # the last span
     store.close()
 
 
@@ -388,8 +205,8 @@ def test_a_picture_that_cannot_be_read_begins_a_new_span(tmp_path: Path) -> None
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each check of all rows."""
     found: list[object] = []
-    real = store_module.drop_damaged
-    monkeypatch.setattr(store_module, "drop_damaged", lambda db: found.append(db) or real(db))
+    real = file_module.drop_damaged
+    monkeypatch.setattr(file_module, "drop_damaged", lambda db: found.append(db) or real(db))
     return found
 
 
@@ -530,53 +347,6 @@ def test_damaged_rows_are_deleted_and_the_rest_is_read(
     store.close()
 
 
-def test_a_clock_that_was_ahead_leaves_nothing_in_the_future(tmp_path: Path) -> None:
-    store = opened(tmp_path / "history.db")
-    record(store, T0 + 100 * DAY, cut(0), WHY)
-    record(store, T0 + S, cut(1), WHY)  # set back: order is kept
-    store.close()
-    store = opened(tmp_path / "history.db", now_ns=T0 + 2 * S)
-    record(store, T0 + 3 * S, cut(2), WHY)
-    reader = reading(tmp_path / "history.db", T0 + 3 * S)
-    assert [x.at.ToNanoseconds() for x in told(reader, kinds=["GenerationPublished"])] == [
-        T0 + 3 * S,
-        T0 + 2 * S,
-        T0 + 2 * S,
-    ]
-    with pytest.raises(BadHistoryRequestError, match="in the future"):
-        reader.topology_at(T0 + DAY)
-    store.close()
-    reader.close()
-
-
-@pytest.mark.slow
-def test_readers_see_whole_states_while_it_is_written(tmp_path: Path) -> None:
-    store = opened(tmp_path / "history.db", mib=0.25)
-    record(store, T0, cut(0), WHY)
-    reader, stop, problems = reading(tmp_path / "history.db"), threading.Event(), list[str]()
-
-    def ask() -> None:
-        while not stop.is_set():
-            answer = reader.events(pb.ListHistoryRequest(page_size=50))
-            ids = [x.id for x in answer.events]
-            if ids != list(range(ids[0], ids[0] - len(ids), -1)) or not all(
-                x.generation >= 0 for x in answer.events
-            ):
-                problems.append(str(ids))
-            reader.topology_at(T0 + DAY * 300)
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    fill(store, 300)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    store.close()
-    reader.close()
-
-
 def test_what_an_event_answers_to() -> None:
     event = Event(
         "LinkAdded", "", "h", "n", Endpoint("0a", "leaf", "7"), Endpoint("n", "n", "eth0"), nodes=("m",)
@@ -584,15 +354,3 @@ def test_what_an_event_answers_to() -> None:
     assert names_of(event) == {"h", "n", "m", "0a", "leaf", "leaf/p7", "0a/p7", "n/eth0"}
     assert names_of(Event("NodeMoved", "", "b", "n", before="a", after="b")) == {"n", "a", "b"}
     assert names_of(Event("ConditionChanged", "", "b", before="True", after="False")) == {"b"}
-
-
-def test_nothing_recorded_yet_is_said(tmp_path: Path) -> None:
-    store, reader = opened(tmp_path / "history.db"), reading(tmp_path / "history.db")
-    with pytest.raises(NotKeptError, match="no generation is recorded yet"):
-        reader.topology_at(T0)
-    for net in (False, True):
-        answer = reader.events(pb.ListHistoryRequest(net=net, about="n"))
-        assert (len(answer.events), answer.HasField("oldest")) == (0, False)
-    reader.close()
-    store.close()
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["history.db", "history.db.lock"]

@@ -46,10 +46,11 @@ class Collector:
 
     `clock`: None = the machine's; `timer`: monotonic seconds. `publishers`: used in addition to those in the
     settings. `kube`: an existing client of the API server; it writes only while this collector leads, and so
-    do the clients of other clusters. `previous`: the topology that another leader published before this one
-    took over; it replaces the one saved on this disk. `agents`: those that the other leader knew. `used`: it
-    may have used numbers of generations up to this one. `transitions`: the number of times that the Lease
-    moved to another replica.
+    do the clients of other clusters. `fence`: permits writes while this collector leads; None = that of
+    `kube`, or it always leads. `previous`: the topology that another leader published before this one took
+    over; it replaces the one saved on this disk. `agents`: those that the other leader knew. `used`: it may
+    have used numbers of generations up to this one. `transitions`: the number of times that the Lease moved
+    to another replica.
 
     `start` sets `components`, `metrics` and the addresses. The other methods need them.
     """
@@ -63,6 +64,7 @@ class Collector:
         *,
         publishers: Sequence[Publisher] = (),
         kube: Kube | None = None,
+        fence: Fence | None = None,
         previous: Topology | None = None,
         agents: Sequence[AgentStatus] = (),
         used: int = 0,
@@ -77,6 +79,7 @@ class Collector:
         self.rest_address = ""
         self._publishers = publishers
         self._kube = kube
+        self._fence = fence or (kube.fence if kube is not None else Fence())
         self._previous = previous
         self._agents, self._used = agents, used
         self._transitions = transitions
@@ -102,9 +105,15 @@ class Collector:
             clusters = {}
             for name, client in (await connected_clusters(self.settings)).items():
                 entered = await self._lifecycle.enter(f"client of cluster {name}", client)
-                clusters[name] = entered.fenced(kube.fence if kube is not None else Fence())
+                clusters[name] = entered.fenced(self._fence)
             context = Context(
-                self.settings, kube, clusters, self._clock, self._timer, lifecycle=self._lifecycle
+                self.settings,
+                kube,
+                clusters,
+                self._clock,
+                self._timer,
+                lifecycle=self._lifecycle,
+                fence=self._fence,
             )
             timings = Timings()
             self.components = await self._build(context, timings)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.client import Fence, Kube
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.signals import Signal
@@ -44,7 +44,7 @@ class Signals:
 @dataclass(frozen=True, slots=True)
 class Context:
     """`kube`: None = there is no API server. `clusters`: the clients of the other clusters, by name. `timer`:
-    monotonic seconds."""
+    monotonic seconds. `fence`: permits writes."""
 
     settings: CollectorSettings
     kube: Kube | None
@@ -55,6 +55,7 @@ class Context:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     event_logs: list[EventLog] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
+    fence: Fence = field(default_factory=Fence)
 
     @property
     def clock_ns(self) -> Callable[[], int]:

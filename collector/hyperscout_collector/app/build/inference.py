@@ -169,11 +169,13 @@ def takeover_of(context: Context, storage: Storage) -> Takeover | None:
     """The takeover to complete before the first inference; None = there is none.
 
     With leader election each start on a published tree is a takeover: even a replica that led before has
-    missed evidence in between. So is a start from a snapshot (`hyperscout snapshot load`), and one after a
-    takeover that did not end: the evidence on disk is not that of the tree.
+    missed evidence in between, unless all replicas store it in PostgreSQL. So is a start from a snapshot
+    (`hyperscout snapshot load`), and one after a takeover that did not end: the stored evidence is not that
+    of the tree.
     """
     settings, published = context.settings, storage.published
-    if not (settings.leader_election or storage.is_takeover or storage.loaded.lacks_evidence):
+    own_evidence = settings.leader_election and not settings.store
+    if not (own_evidence or storage.is_takeover or storage.loaded.lacks_evidence):
         return None
     if published is None or not published.hypernodes:
         return None

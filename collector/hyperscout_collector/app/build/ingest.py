@@ -1,22 +1,21 @@
-"""Opens the files of the collector, and builds the evidence and what brings it in."""
+"""Opens what the collector stores, and builds the evidence and what brings it in."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from hyperscout.v1.topology_pb2 import AgentStatus
 from hyperscout_mqtt.topics import device_of
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
-from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.build.stores import open_stores
 from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
-from hyperscout_collector.app.placing.reservations import ReservationFile, Reservations
+from hyperscout_collector.app.placing.reservations import Reservations
 from hyperscout_collector.app.publication.earlier_topology import published_before
 from hyperscout_collector.app.publication.saver import after_crash, ahead, read_saved
 from hyperscout_collector.app.status.agent_table import AgentTable
@@ -24,11 +23,11 @@ from hyperscout_collector.app.status.components import Evidence, Ingest
 from hyperscout_collector.decisions.publication.stamps import moved, not_after
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.guard import EvidenceGuard
-from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import EvidenceStore, Loaded
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.history.opening import HistoryOpening
 from hyperscout_collector.ingest.devices import Devices
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
@@ -37,9 +36,10 @@ from hyperscout_collector.store.writer import StoreWriter
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The files of the collector, their writer, and what was published before it started.
+    """What the collector stores, its writer, and what was published before it started.
 
-    `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk.
+    `problems`: errors while loading. `is_takeover`: `published` does not come from this replica's disk, nor
+    from the store of all replicas.
     `agents`: those that the former leader knew. `highest`: numbers up to it may have been used.
     """
 
@@ -47,6 +47,7 @@ class Storage:
     store: EvidenceStore
     loaded: Loaded
     reservations: Reservations
+    history: HistoryOpening
     published: Topology | None
     is_takeover: bool
     problems: tuple[str, ...]
@@ -57,36 +58,28 @@ class Storage:
 async def open_storage(
     context: Context, previous: Topology | None, agents: Sequence[AgentStatus], used: int
 ) -> Storage:
-    """Open the files, and close them at the stop. `previous`, `agents`, `used`: as in `Collector`.
+    """Open the stores, and close them at the stop. `previous`, `agents`, `used`: as in `Collector`.
 
     Raises StartError.
     """
-    settings, clock_ns, lifecycle = context.settings, context.clock_ns, context.lifecycle
+    settings, clock_ns = context.settings, context.clock_ns
     in_thread = BoundedExecutor("start")
-    try:
-        path = settings.data_dir / "evidence.db"
-        max_bytes = settings.evidence_max_mib << 20
-        opened = partial(SqliteStore, path, max_bytes=max_bytes, clock=context.clock, damage=context.damage)
-        store = await in_thread(opened)
-        lifecycle.on_stop("evidence", partial(in_thread, store.close))
-        loaded = await in_thread(store.load)
-        # After the store, whose lock protects the folder.
-        path = settings.data_dir / "placements.db"
-        file = await in_thread(ReservationFile, path, clock_ns, context.damage)
-        lifecycle.on_stop("reservations", partial(in_thread, file.close))
-    except StoreError as error:
-        raise StartError(str(error)) from error
+    stores = await open_stores(context)
+    store, loaded = stores.evidence, stores.loaded
     saved, problem = await in_thread(read_saved, loaded.topology)
     if saved is not None:
         saved = after_crash(moved(saved, loaded.shift_ns), loaded.reserved)
     published = await published_before(settings, context.kube, previous, saved, context.clusters)
-    is_takeover = published is not saved
+    # What the leader stored in PostgreSQL is the evidence of all replicas.
+    is_takeover = published is not saved and (saved is None or not settings.store)
     if published is not None:
         # A leader that could not reach the API server may have shown numbers that no replica received.
         published = after_crash(not_after(published, clock_ns()), used)
     writer = StoreWriter()
-    over = is_takeover and settings.leader_election
-    reservations = Reservations(file, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over)
+    over = is_takeover and settings.leader_election and not settings.store
+    reservations = Reservations(
+        stores.reservations, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over
+    )
     problems = [*loaded.problems, *([problem] if problem else []), *reservations.problems]
     highest = max(loaded.reserved, used, published.generation if published is not None else 0)
     try:
@@ -94,7 +87,16 @@ async def open_storage(
     except StoreError as error:
         problems.append(f"numbers of generations are not reserved: {error}")
     return Storage(
-        writer, store, loaded, reservations, published, is_takeover, tuple(problems), agents, highest
+        writer,
+        store,
+        loaded,
+        reservations,
+        stores.history,
+        published,
+        is_takeover,
+        tuple(problems),
+        agents,
+        highest,
     )
 
 

@@ -14,7 +14,7 @@ from hyperscout_formats.text.reporters import CLUSTER_LABEL, cluster_of, name_in
 from hyperscout_gates.control.controller import Gates
 from hyperscout_gates.degradation.watch import DegradationSettings
 from hyperscout_gates.state.gang_state import GateSettings
-from hyperscout_kubernetes.client import Fence, Kube, Object
+from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.event_recorder import EventRecorder, deployment_reference
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_mqtt.client import Access
@@ -160,8 +160,7 @@ def build_publishing(
     saver = Saver(storage.store, storage.writer, lacks_evidence)
     recorder = None
     if settings.history_max_days:
-        path = settings.data_dir / "history.db"
-        recorder = Recorder(path, settings, clock_ns, storage.writer, context.damage)
+        recorder = Recorder(storage.history, clock_ns, storage.writer)
         signals.published.subscribe(recorder.offer)
     for offer in (runner.offer, saver.offer, placing.published):
         signals.published.subscribe(partial(_without_cause, offer))
@@ -209,7 +208,7 @@ def _mqtt(context: Context) -> MqttPublisher:
         settings.mqtt_topic_prefix,
         identity=settings.identity,
         version=importlib.metadata.version("hyperscout"),
-        fence=context.kube.fence if context.kube is not None else Fence(),
+        fence=context.fence,
         clock_ns=context.clock_ns,
         timer=context.timer,
         rng=jitter(),

@@ -1,8 +1,8 @@
-"""Stores reservations made by the API on disk, so that they survive a restart of the collector.
+"""Stores reservations made by the API, so that they survive a restart of the collector.
 
 Scheduling gates keep their plans in the cluster; the API's reservations are stored only here. A change of
-such a gang is written soon after it happens, and the API answers its caller after the write. Each commit is
-synced (FULL), because no caller sends a reservation twice.
+such a gang is written soon after it happens, and the API answers its caller after the write. Each commit to a
+file is synced (FULL), because no caller sends a reservation twice.
 """
 
 import time
@@ -22,6 +22,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_collector.serve.grpc.placement_checks import API
 from hyperscout_collector.store.database import Damage, Database, Kind
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.sql import SqlConnection, SqlDatabase, is_sqlite
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _SCHEMA = """
@@ -63,43 +64,58 @@ class ReservationStore(Protocol):
     def close(self) -> None: ...
 
 
-class ReservationFile:
-    """A `ReservationStore` in one SQLite file."""
+def reservation_file(
+    path: Path, now_ns: Callable[[], int] = time.time_ns, damage: Damage | None = None
+) -> "ReservationTable":
+    """Open a SQLite file of reservations. Blocks and raises StoreError."""
+    return ReservationTable(Database(path, _KIND, now_ns, damage))
 
-    def __init__(
-        self, path: Path, now_ns: Callable[[], int] = time.time_ns, damage: Damage | None = None
-    ) -> None:
-        self._file = Database(path, _KIND, now_ns, damage)
-        self.close = self._file.close
+
+class ReservationTable:
+    """A `ReservationStore` in a table of `database`, which `close` closes."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+        self.close = database.close
 
     @property
     def problem(self) -> str:
-        return self._file.problem
+        return self._database.problem
 
     def load(self) -> list[Reservation]:
         found, bad = [], []
-        with self._file.transaction() as db:
-            # A damaged text may be no UTF-8.
-            columns = ", ".join(f"CAST({name} AS BLOB)" for name in ("gang", "request", "placement"))
-            rows = db.execute(f"SELECT {columns} FROM gangs ORDER BY gang").fetchall()  # noqa: S608
+        with self._database.transaction() as db:
+            columns = [_stored(db, name) for name in ("gang", "request", "placement")]
+            rows = db.execute(f"SELECT {', '.join(columns)} FROM gangs ORDER BY gang").fetchall()  # noqa: S608
             for gang, request, placement in rows:
                 held = read_row(gang, request, placement)
                 if held is not None:
                     found.append(held)
                 else:
                     bad.append((gang,))
-            db.executemany("DELETE FROM gangs WHERE CAST(gang AS BLOB) = ?", bad)
-        self._file.dropped(len(bad))
+            db.executemany(f"DELETE FROM gangs WHERE {columns[0]} = ?", bad)  # noqa: S608
+        self._database.dropped(len(bad))
         return found
 
     def write(self, changed: list[Row], removed: list[str]) -> None:
-        with self._file.transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO gangs VALUES (?, ?, ?)", changed)
+        with self._database.transaction() as db:
+            db.executemany(
+                "INSERT INTO gangs VALUES (?, ?, ?) ON CONFLICT (gang)"
+                " DO UPDATE SET request = excluded.request, placement = excluded.placement",
+                changed,
+            )
             db.executemany("DELETE FROM gangs WHERE gang = ?", [(gang,) for gang in removed])
 
     def clear(self) -> None:
-        with self._file.transaction() as db:
+        with self._database.transaction() as db:
             db.execute("DELETE FROM gangs")
+
+
+def _stored(db: SqlConnection, column: str) -> str:
+    """Returns the SQL for a column as bytes. In SQLite, a damaged value may have another type."""
+    if is_sqlite(db):
+        return f"CAST({column} AS BLOB)"
+    return f"convert_to({column}, 'UTF8')" if column == "gang" else column
 
 
 class Reservations:

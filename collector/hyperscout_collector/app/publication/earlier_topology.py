@@ -43,12 +43,16 @@ async def published_before(
 
     `clusters`: the clients of the other clusters, by name. One that is away is left out.
 
-    `followed`: the topology that the former leader sent; `saved`: the topology on this replica's disk.
+    `followed`: the topology that the former leader sent; `saved`: the topology on this replica's disk, or in
+    the PostgreSQL of all replicas.
 
-    A collector without leader election uses its disk. With leader election the disk can be old, so a replica
-    that did not follow the leader reads the HyperNodes of the cluster, which contain no links.
+    A collector without leader election uses what it saved. With leader election the disk can be old, and
+    PostgreSQL lacks what the former leader published in the last moments before its end. So a replica that
+    did not follow the leader reads the HyperNodes of the cluster, which contain no links.
     """
     before = followed
+    if settings.store and saved is not None and before is not None and before.generation <= saved.generation:
+        return saved
     own = kube if settings.kubernetes == "publish" else None
     if before is None and (own is not None or (clusters and settings.kubernetes != "dry-run")):
         if saved is not None and not settings.leader_election:

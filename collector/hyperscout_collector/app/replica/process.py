@@ -40,6 +40,7 @@ from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.configured import connected, own_namespace
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.following import Following
+from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.identity.certificates import CertificateError
 from hyperscout_collector.identity.issuer import CertificateIssuer
@@ -271,12 +272,16 @@ async def _withdrawn(stop: asyncio.Event, elector: Elector, election: "asyncio.T
 async def recorded(
     settings: CollectorSettings, follower: Follower, watch: TaskWatch
 ) -> AsyncIterator[Recorder | None]:
-    """Record what the leader publishes in the history of this replica, which continues it when it leads."""
-    if not settings.history_max_days:
+    """Record what the leader publishes in the history of this replica, which continues it when it leads.
+
+    In PostgreSQL the leader's history is that of all replicas.
+    """
+    if not settings.history_max_days or settings.store:
         yield None
         return
     writer = StoreWriter()
-    recorder = Recorder(settings.data_dir / "history.db", settings, Clock().now_ns, writer)
+    now_ns = Clock().now_ns
+    recorder = Recorder(in_file(settings.data_dir / "history.db", settings, now_ns), now_ns, writer)
     following = Following(recorder, follower.cause_of)
     lifecycle = Lifecycle(watch)
     lifecycle.on_stop("history", recorder.close)

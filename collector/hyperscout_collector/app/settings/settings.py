@@ -20,6 +20,7 @@ from pydantic_settings import SettingsConfigDict
 from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
 from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
+from hyperscout_collector.store.settings import StoreSettings, store_problem
 
 PREFIX = "HYPERSCOUT_COLLECTOR_"
 
@@ -47,7 +48,7 @@ def _certificate_name(text: str) -> str:
 CertificateName = Annotated[str, AfterValidator(_certificate_name)]
 
 
-class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, ProcessSettings):
+class CollectorSettings(PublisherSettings, StoreSettings, HistorySettings, MqttSettings, ProcessSettings):
     """All settings of the collector. Times are in seconds if the name does not say otherwise."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -333,6 +334,7 @@ class CollectorSettings(PublisherSettings, HistorySettings, MqttSettings, Proces
             _tls_problem(self)
             or _port_problem(self, "listen", "gRPC")
             or _port_problem(self, "rest_listen", "HTTP")
+            or store_problem(self, insecure=self.insecure)
             or mqtt_problem(self, trusted=lambda broker: self.insecure or is_loopback(broker.host))
         )
         if problem:

@@ -1,0 +1,94 @@
+"""Opens what the collector stores: files in its data folder, or a database of PostgreSQL.
+
+In PostgreSQL, one collector writes at a time: it raises the number of the term when it opens the stores, and
+each transaction checks that the number is still its own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from hyperscout_kubernetes.errors import NotLeaderError
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import StartError
+
+from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.placing.reservations import (
+    ReservationStore,
+    ReservationTable,
+    reservation_file,
+)
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.evidence.postgresql import PostgresqlStore
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.store import EvidenceStore, Loaded
+from hyperscout_collector.history.opening import HistoryOpening, in_file, in_postgresql
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
+from hyperscout_collector.store.server import PostgresqlServer
+
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The open stores, and what the evidence contained."""
+
+    evidence: EvidenceStore
+    loaded: Loaded
+    reservations: ReservationStore
+    history: HistoryOpening
+
+
+async def open_stores(context: Context) -> Stores:
+    """Open the stores, and close them at the stop. Raises StartError."""
+    in_thread = BoundedExecutor("start")
+    try:
+        if context.settings.store:
+            return await _postgresql(context, in_thread)
+        return await _files(context, in_thread)
+    except StoreError as error:
+        raise StartError(str(error)) from error
+
+
+async def _files(context: Context, in_thread: BoundedExecutor) -> Stores:
+    settings, clock_ns, damage = context.settings, context.clock_ns, context.damage
+    folder, max_bytes = settings.data_dir, settings.evidence_max_mib << 20
+    opened = partial(SqliteStore, max_bytes=max_bytes, clock=context.clock, damage=damage)
+    evidence = await in_thread(opened, folder / "evidence.db")
+    context.lifecycle.on_stop("evidence", partial(in_thread, evidence.close))
+    loaded = await in_thread(evidence.load)
+    # After the store, whose lock protects the folder.
+    reservations = await in_thread(reservation_file, folder / "placements.db", clock_ns, damage)
+    context.lifecycle.on_stop("reservations", partial(in_thread, reservations.close))
+    return Stores(evidence, loaded, reservations, in_file(folder / "history.db", settings, clock_ns, damage))
+
+
+async def _postgresql(context: Context, in_thread: BoundedExecutor) -> Stores:
+    settings = context.settings
+    server = postgresql_server(settings)
+    address = settings.advertise or settings.listen or settings.mtls_listen
+    term = await _claimed(partial(claim, server, settings.identity, address, context.fence.remaining_s))
+    database = PostgresqlDatabase(server, term, context.damage)
+    evidence = PostgresqlStore(database, PostgresqlDatabase(server), context.clock)
+    context.lifecycle.on_stop("connections to PostgreSQL", partial(in_thread, evidence.close))
+    loaded = await in_thread(evidence.load)
+    return Stores(
+        evidence, loaded, ReservationTable(database), in_postgresql(database, settings, context.clock_ns)
+    )
+
+
+async def _claimed(claim_term: Callable[[], int]) -> int:
+    """Returns the new term. A leader that may not write now waits: it may, or its term ends."""
+    in_thread = BoundedExecutor("claim")
+    while True:
+        try:
+            return await in_thread(claim_term)
+        except NotLeaderError:
+            await asyncio.sleep(_RETRY_S)
+
+
+def postgresql_server(settings: CollectorSettings) -> PostgresqlServer:
+    """The server in the settings; it is not connected yet. Raises StoreError."""
+    return PostgresqlServer(settings.store, settings.store_password_file)

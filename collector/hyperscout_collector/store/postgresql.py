@@ -1,0 +1,172 @@
+"""A PostgreSQL database: one connection that writes in one term, or one that reads.
+
+A connection that broke is made again at the next use. A transaction that it broke off is an error of its
+caller: the server has committed all of it or nothing. `COMMIT` without an answer leaves open which, so owners
+write so that a repetition changes nothing.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from hyperscout_collector.store.database import Damage
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.schema import migrate
+from hyperscout_collector.store.server import PostgresqlServer
+
+if TYPE_CHECKING:
+    import psycopg
+
+_log = logging.getLogger(__name__)
+
+NAME = "postgresql"  # of the database in the counts of damage
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class PostgresqlConnection:
+    """A connection in a transaction: a `SqlConnection`. `raw`: for what only PostgreSQL has."""
+
+    def __init__(self, raw: "psycopg.Connection[Any]") -> None:
+        self.raw = raw
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
+        return self.raw.execute(_translated(sql), values) if values else self.raw.execute(sql.encode())
+
+    def executemany(self, sql: str, values: Iterable[Sequence[Any]], /) -> None:
+        self.raw.cursor().executemany(_translated(sql), values)
+
+
+class PostgresqlDatabase:
+    """A `SqlDatabase` and `SqlReader`: one connection that threads use in turns, made at its first use.
+
+    `term`: each transaction is refused unless this is the term of the leader; None = for reading, and for
+    `claim`.
+    """
+
+    def __init__(
+        self, server: PostgresqlServer, term: int | None = None, damage: Damage | None = None
+    ) -> None:
+        self.server = server
+        self.problem = ""
+        self._term = term
+        self._damage = damage or Damage()
+        self._use = threading.RLock()
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def transaction(self) -> contextlib.AbstractContextManager[PostgresqlConnection]:
+        """Commit everything in the block, or nothing. Raises StoreError."""
+        return self._block("BEGIN", self._term)
+
+    def reading(self) -> contextlib.AbstractContextManager[PostgresqlConnection]:
+        """Read one consistent state, whatever is written meanwhile. Raises StoreError."""
+        return self._block(_READ, None)
+
+    def dropped(self, rows: int) -> None:
+        """Record that rows were damaged, and that the caller removed or ignored them."""
+        if rows:
+            self._damage.rows[NAME] += rows
+            problem = f"{self.server.name}: {rows} damaged rows were dropped"
+            _log.error("%s", problem)
+            self.problem = f"{self.problem}; {problem}" if self.problem else problem
+
+    def close(self) -> None:
+        """Wait for the block in progress, then close the connection. Never raises; may be called twice."""
+        with self._use:
+            self._disconnect()
+
+    @contextlib.contextmanager
+    def _block(self, begin: str, term: int | None) -> Iterator[PostgresqlConnection]:
+        import psycopg
+
+        with self._use:
+            connection = self._begun(begin, term)
+            try:
+                yield connection
+                connection.raw.execute("COMMIT")
+            except BaseException as error:
+                self._roll_back(connection.raw)
+                if isinstance(error, psycopg.Error):
+                    raise self.server.error(error) from error
+                raise
+
+    def _begun(self, begin: str, term: int | None) -> PostgresqlConnection:
+        """Returns the connection in a new transaction. Only here a broken connection is replaced."""
+        import psycopg
+
+        is_new = self._connection is None
+        while True:
+            raw = self._connection = self._connection or self.server.connect()
+            try:
+                raw.execute(begin.encode())
+                if term is not None:
+                    _check_term(raw, term)
+            except BaseException as error:
+                self._roll_back(raw)
+                if not isinstance(error, psycopg.Error):
+                    raise
+                if is_new or self._connection is not None:
+                    raise self.server.error(error) from error
+                _log.info("connecting again: %s", self.server.error(error))
+                is_new = True
+            else:
+                return PostgresqlConnection(raw)
+
+    def _roll_back(self, raw: "psycopg.Connection[Any]") -> None:
+        import psycopg
+
+        with contextlib.suppress(psycopg.Error):
+            raw.execute("ROLLBACK")
+        if raw.closed or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(Exception):  # it may be in any state
+                self._connection.close()
+            self._connection = None
+
+
+def claim(server: PostgresqlServer, identity: str, address: str, check: Callable[[], object]) -> int:
+    """Make this collector the one that writes, and return its term. Blocks; raises StoreError.
+
+    It creates or migrates the tables first. `check` raises if this collector may not lead: it is called
+    between the read of the term before and its replacement, which fails if another collector replaced it. So
+    a collector that is suspended here does not take the term from one that was elected meanwhile.
+    """
+    database = PostgresqlDatabase(server)
+    try:
+        with database.transaction() as db:
+            migrate(db, server.name)
+        while True:
+            with database.transaction() as db:
+                ((term,),) = db.execute("SELECT term FROM leader").fetchall()
+                check()
+                done = db.execute(
+                    "UPDATE leader SET term = ?, identity = ?, address = ? WHERE term = ?",
+                    (term + 1, identity, address, term),
+                )
+                if done.rowcount:
+                    return int(term) + 1
+    finally:
+        database.close()
+
+
+def _check_term(raw: "psycopg.Connection[Any]", term: int) -> None:
+    """Refuse the transaction if another collector leads. The lock makes that one wait for its end."""
+    rows = raw.execute("SELECT term, identity, address FROM leader FOR SHARE").fetchall()
+    ((found, identity, address),) = rows
+    if found != term:
+        raise StoreError(
+            f"nothing is written, because {identity} at {address or 'an unknown address'} writes since "
+            f"(term {found}, this one is {term}): if it is no replica of this collector, end one of them, or "
+            "give each its own database in the setting `store`"
+        )
+
+
+@lru_cache(maxsize=256)
+def _translated(sql: str) -> bytes:
+    """Returns a statement with psycopg's placeholders."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -1,0 +1,117 @@
+"""Connects to a PostgreSQL server, and turns its errors into those of the store.
+
+Messages name host and database. They never contain a password: it is read from a file for each connection,
+and neither the URL nor a message of the server has it.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hyperscout_runtime.errors import described, install_extra
+
+from hyperscout_collector.store.errors import StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    import psycopg
+
+SCHEMA = "hyperscout"
+_STATEMENT_S = 60  # a statement that takes longer is an error of its batch
+_IDLE_S = 15  # in a transaction: a leader that was suspended must not keep the next one waiting
+_LOCK_S = 20  # longer than _IDLE_S
+# Parameters of libpq that apply unless the URL has them. A connection that is lost without a word is noticed
+# in half a minute. Of several hosts, and at a failover, the one that takes writes is used.
+_PARAMETERS: dict[str, Any] = {
+    "application_name": "hyperscout-collector",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+    "target_session_attrs": "read-write",
+}
+# By SQLSTATE (PostgreSQL documentation, appendix A), or the first two characters of it.
+_STEPS = {
+    "28": "check the user in the setting `store`, and the password in store_password_file",
+    "3D000": "create the database, or name another one in the setting `store`",
+    "42501": f"let its user create and write the schema {SCHEMA!r}",
+    "25006": "the server takes no writes, as a standby does: name the primary in the setting `store`",
+    "57014": f"a statement took longer than {_STATEMENT_S} s: check the load of the server",
+    "55P03": "another collector keeps a lock: check which of them leads",
+    "57P": "the server ends or starts: the collector connects again",
+    "53300": "the server has no connection left: raise max_connections",
+}
+_FULL = frozenset({"53100"})
+
+
+class PostgresqlServer:
+    """`url`: postgresql://..., without a password. `password_file`: None = none is needed, or libpq has it.
+
+    The constructor raises StoreError if psycopg is not installed or does not understand the URL.
+    """
+
+    def __init__(self, url: str, password_file: Path | None = None) -> None:
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict
+        except ImportError as error:
+            raise StoreError(
+                f"store: psycopg is missing, which PostgreSQL needs: {install_extra('postgresql')}"
+            ) from error
+        self._url = url
+        self._password_file = password_file
+        try:
+            self._given = conninfo_to_dict(url)
+        except psycopg.Error as error:
+            raise StoreError(
+                f"store: {described(error)}: expected postgresql://user@host/database"
+            ) from error
+        host = self._given.get("host") or self._given.get("hostaddr") or "this machine"
+        self.name = f"PostgreSQL at {host}, database {self._given.get('dbname') or 'of the user'}"
+
+    def parameters(self) -> dict[str, Any]:
+        """Returns the parameters of a new connection beside the URL. Raises StoreError."""
+        found = {name: value for name, value in _PARAMETERS.items() if name not in self._given}
+        if self._password_file is not None:
+            try:
+                found["password"] = self._password_file.read_text("utf-8").rstrip("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "is no UTF-8"
+                raise StoreError(
+                    f"store_password_file: {self._password_file}: {reason}: "
+                    "name a file that the collector can read"
+                ) from error
+        return found
+
+    def connect(self) -> "psycopg.Connection[Any]":
+        """Returns a new connection in autocommit mode. Blocks for seconds at most. Raises StoreError."""
+        import psycopg
+
+        try:
+            found = psycopg.connect(self._url, autocommit=True, **self.parameters())
+        except psycopg.Error as error:
+            raise self.error(error) from error
+        try:
+            found.execute(
+                f"SET search_path = {SCHEMA}, pg_temp; SET statement_timeout = '{_STATEMENT_S}s';"
+                f"SET lock_timeout = '{_LOCK_S}s'; SET idle_in_transaction_session_timeout = '{_IDLE_S}s';"
+                "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+            )
+        except psycopg.Error as error:
+            found.close()
+            raise self.error(error) from error
+        return found
+
+    def error(self, error: "psycopg.Error") -> StoreError:
+        """Returns the store's error for an error of psycopg."""
+        state = error.sqlstate or ""
+        text = f"{self.name}: {' '.join(str(error).split())}"
+        if state in _FULL:
+            return StoreFullError(f"{text}: no space is left: free space on the disk of the server")
+        for key in (state, state[:3], state[:2]):
+            if key and (step := _STEPS.get(key)) is not None:
+                return StoreError(f"{text}: {step}")
+        if "read-only" in text:  # libpq says so of a host that does not have the session attributes
+            return StoreError(f"{text}: {_STEPS['25006']}")
+        if not state:
+            return StoreError(f"{text}: check that the server runs, and the setting `store`")
+        return StoreError(text)
