@@ -60,7 +60,7 @@ AGENT_OWN = frozenset(_AGENT_OWN.split())
 FABRIC_OWN = frozenset(_FABRIC_OWN.split())
 
 # The project's extras that each image contains; for `build` the build tools.
-IMAGES = {"collector": ("collector",), "agent": ("agent", "lldp", "snmp"), "build": ()}
+IMAGES = {"collector": ("collector", "postgresql"), "agent": ("agent", "lldp", "snmp"), "build": ()}
 # What an image leaves out of the base install: the agent does not import NumPy.
 _WITHOUT = {"agent": {"numpy"}}
 PYTHON_VERSION = "3.11"  # the images' and the packages'

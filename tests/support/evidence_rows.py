@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence.rows import Row, row_of
-from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.evidence.store import Changes, EvidenceStore
 from hyperscout_collector.store.errors import StoreFullError
 
 from support.findings import T0, S, failed
@@ -22,7 +21,7 @@ def all_rows(state: EvidenceState) -> Iterator[Row]:
         yield from state.rows_of_node(node)
 
 
-def fill(store: SqliteStore) -> int:
+def fill(store: EvidenceStore) -> int:
     """Add findings until there is no room; returns how many are in."""
     count = 0
     for i in range(1000):

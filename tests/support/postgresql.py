@@ -27,10 +27,10 @@ _OPTIONS = {"listen_addresses": "", "fsync": "off", "max_connections": "40", "sh
 class Postgresql:
     """A server. It refuses to run as root, and the folder of a test is closed to other users.
 
-    `password_file` contains the password of its only user, who is a superuser.
+    `password_file` contains the password of its only user, who is a superuser. `copy_of`: be its standby.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copy_of: "Postgresql | None" = None) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.password_file = folder / "password"
@@ -39,12 +39,21 @@ class Postgresql:
         self._run_as: dict[str, Any] = {}
         if os.geteuid() == 0:
             user = _plain_user()
-            os.chown(folder, user.pw_uid, user.pw_gid)
             self._run_as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            self.give(folder)
         self.password_file.write_text(f"{PASSWORD}\n")
         self.password_file.chmod(0o644)
-        self._run("initdb", "-D", self.data, "-U", USER, "-A", "scram-sha-256", "-N", "-E", "UTF8",
-                  "--no-locale", f"--pwfile={self.password_file}")  # fmt: skip
+        if copy_of is None:
+            options = ["-U", USER, "-A", "scram-sha-256", "-N", "-E", "UTF8", "--no-locale"]
+            self._run("initdb", "-D", self.data, *options, f"--pwfile={self.password_file}")
+        else:
+            source = f"host={copy_of.folder} user={USER} password='{PASSWORD}'"
+            self._run("pg_basebackup", "-D", self.data, "-d", source, "-R", "-c", "fast")
+
+    def give(self, folder: Path) -> None:
+        """Let the server write a folder."""
+        if self._run_as:
+            os.chown(folder, self._run_as["user"], self._run_as["group"])
 
     def start(self, **options: str) -> None:
         """And wait until it takes connections."""
@@ -73,6 +82,17 @@ class Postgresql:
     def restart(self) -> None:
         self.end()
         self.start()
+
+    @contextlib.contextmanager
+    def standby(self) -> Iterator["Postgresql"]:
+        """A server that follows this one, and answers reads."""
+        with _folder() as folder, _ended(Postgresql(folder, copy_of=self)) as found:
+            found.start()
+            yield found
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait for that."""
+        self.execute("postgres", "SELECT pg_promote()")
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{USER}@/{database}?host={self.folder}"
@@ -121,20 +141,30 @@ def _plain_user() -> pwd.struct_passwd:
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[Postgresql]:
-    """A server that runs, with a folder of its own."""
-    require_real("postgresql")
-    # Not in the folder of the test: the path of a socket has at most 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="hyperscout-pg-"))
+def _folder() -> Iterator[Path]:
+    """Not the folder of the test: the path of a socket has at most 107 bytes."""
+    found = Path(tempfile.mkdtemp(prefix="hyperscout-pg-"))
     try:
-        server = Postgresql(folder)
-        server.start()
-        try:
-            yield server
-        finally:
-            server.end(signal.SIGQUIT)
+        yield found
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(found)
+
+
+@contextlib.contextmanager
+def _ended(server: Postgresql) -> Iterator[Postgresql]:
+    try:
+        yield server
+    finally:
+        server.end(signal.SIGQUIT)
+
+
+@contextlib.contextmanager
+def postgresql() -> Iterator[Postgresql]:
+    """A server that runs."""
+    require_real("postgresql")
+    with _folder() as folder, _ended(Postgresql(folder)) as server:
+        server.start()
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -31,14 +31,11 @@ _PARAMETERS: dict[str, Any] = {
 }
 # By SQLSTATE (PostgreSQL documentation, appendix A), or the first two characters of it.
 _STEPS = {
-    "28": "check the user in the setting `store`, and the password in store_password_file",
-    "3D000": "create the database, or name another one in the setting `store`",
     "42501": f"let its user create and write the schema {SCHEMA!r}",
     "25006": "the server takes no writes, as a standby does: name the primary in the setting `store`",
     "57014": f"a statement took longer than {_STATEMENT_S} s: check the load of the server",
     "55P03": "another collector keeps a lock: check which of them leads",
     "57P": "the server ends or starts: the collector connects again",
-    "53300": "the server has no connection left: raise max_connections",
 }
 _FULL = frozenset({"53100"})
 
@@ -113,5 +110,6 @@ class PostgresqlServer:
         if "read-only" in text:  # libpq says so of a host that does not have the session attributes
             return StoreError(f"{text}: {_STEPS['25006']}")
         if not state:
-            return StoreError(f"{text}: check that the server runs, and the setting `store`")
+            # The server's reason for a refused connection has no SQLSTATE in psycopg, and may be translated.
+            return StoreError(f"{text}: check the server, and the settings `store` and store_password_file")
         return StoreError(text)

@@ -45,7 +45,8 @@ def store_problem(settings: StoreSettings, *, insecure: bool) -> str | None:
     names = [*(x.rpartition(":")[0] or x for x in hosts.split(",") if x)]
     for key in ("host", "hostaddr"):
         names += [name for value in parameters.get(key, ()) for name in value.split(",")]
-    beyond = [name for name in map(unquote, names) if not (name.startswith("/") or is_loopback(name))]
+    names = [unquote(name).strip("[]") for name in names]
+    beyond = [name for name in names if not (name.startswith("/") or is_loopback(name))]
     if beyond and sslmode not in _ENCRYPTED and not insecure:
         return (
             f"store: {beyond[0]} is not on this machine, and the connection may be plaintext: add "

@@ -1,0 +1,272 @@
+"""PostgreSQL in trouble: a batch is stored whole or not at all, and the message says what to do."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.history.postgresql import PostgresqlHistory
+from hyperscout_collector.history.store import HistorySize
+from hyperscout_collector.store.errors import StoreError, StoreFullError
+from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
+from hyperscout_collector.store.server import PostgresqlServer
+from hyperscout_kubernetes.errors import NotLeaderError
+from support.evidence_rows import fill, kept
+from support.evidence_stores import postgresql_evidence, written
+from support.findings import lldp
+from support.histories import T0
+from support.postgresql import PASSWORD, Postgresql
+from support.recorder import generation, record, why
+from support.small_disk import small_disk
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def name(shared_postgresql: Postgresql) -> str:
+    """The name of an empty database."""
+    return shared_postgresql.new_database()
+
+
+def one(number: int) -> Changes:
+    return Changes([kept(lldp("n1", f"eth{number}"))])
+
+
+def subjects(postgresql: Postgresql, name: str) -> list[str]:
+    rows = postgresql.execute(name, "SELECT subject FROM findings ORDER BY subject")
+    return [subject for (subject,) in rows]
+
+
+def test_a_server_that_restarts_is_an_error_of_at_most_one_batch(own_postgresql: Postgresql) -> None:
+    name = own_postgresql.new_database()
+    store = postgresql_evidence(own_postgresql.server(name))
+    store.apply(one(0))
+    own_postgresql.restart()
+    store.apply(one(1))
+    assert len(store.page("", "", None, 10)) == 2
+    own_postgresql.end()
+    with pytest.raises(StoreError, match="check the server, and the settings"):
+        store.apply(one(2))
+    with pytest.raises(StoreError, match="check the server, and the settings"):
+        store.page("", "", None, 10)
+    own_postgresql.start()
+    store.apply(one(2))
+    assert [row.key.subject for row in store.load().rows] == ["eth0", "eth1", "eth2"]
+    store.close()
+
+
+def test_a_connection_that_breaks_in_a_transaction_leaves_nothing_of_it(
+    shared_postgresql: Postgresql, name: str
+) -> None:
+    database = written(shared_postgresql.server(name))
+
+    def broken_off() -> None:
+        with database.transaction() as db:
+            db.execute("INSERT INTO agents VALUES ('n1', '7', '0.2')")
+            shared_postgresql.break_connections(name)
+            db.execute("INSERT INTO agents VALUES ('n2', '7', '0.2')")
+
+    with pytest.raises(StoreError, match="the collector connects again"):
+        broken_off()
+    assert shared_postgresql.execute(name, "SELECT node FROM agents") == []
+    with database.transaction() as db:
+        db.execute("INSERT INTO agents VALUES ('n3', '7', '0.2')")
+    assert shared_postgresql.execute(name, "SELECT node FROM agents") == [("n3",)]
+    database.close()
+
+
+def test_a_deposed_leader_writes_nothing(shared_postgresql: Postgresql, name: str) -> None:
+    server = shared_postgresql.server(name)
+    first = postgresql_evidence(server)
+    first.apply(one(0))
+    second = PostgresqlDatabase(server, claim(server, "c2", "c2:50051", lambda: None))
+    for write in (
+        lambda: first.apply(one(1)),
+        lambda: first.save_topology(b"old"),
+        lambda: first.reserve(7),
+        first.load,  # moves times, which is a write
+    ):
+        with pytest.raises(StoreError, match=r"c2 at c2:50051 writes since \(term 2, this one is 1\)"):
+            write()
+    assert len(first.page("", "", None, 10)) == 1
+    assert subjects(shared_postgresql, name) == ["eth0"]
+    with second.transaction() as db:
+        db.execute("DELETE FROM findings")
+    first.close()
+    second.close()
+
+
+def test_a_collector_that_may_not_lead_takes_no_term(shared_postgresql: Postgresql, name: str) -> None:
+    server = shared_postgresql.server(name)
+
+    def deposed() -> None:
+        raise NotLeaderError("another replica may lead now")
+
+    with pytest.raises(NotLeaderError):
+        claim(server, "c1", "", deposed)
+    assert shared_postgresql.execute(name, "SELECT term, identity FROM leader") == [(0, "")]
+
+
+def test_a_term_that_another_took_meanwhile_is_not_replaced(shared_postgresql: Postgresql, name: str) -> None:
+    server = shared_postgresql.server(name)
+    calls: list[int] = []
+
+    def suspended() -> None:
+        calls.append(1)
+        if len(calls) == 1:  # between the read and the replacement, the lease went to another
+            assert claim(server, "c2", "", lambda: None) == 1
+            return
+        raise NotLeaderError("another replica may lead now")
+
+    with pytest.raises(NotLeaderError):
+        claim(server, "c1", "", suspended)
+    assert shared_postgresql.execute(name, "SELECT term, identity FROM leader") == [(1, "c2")]
+
+
+def test_a_newer_schema_is_left_alone(shared_postgresql: Postgresql, name: str) -> None:
+    server = shared_postgresql.server(name)
+    claim(server, "c1", "", lambda: None)
+    shared_postgresql.execute(name, "UPDATE version SET number = 99")
+    with pytest.raises(StoreError, match=r"version 99, this collector knows \d+: start the version"):
+        claim(server, "c1", "", lambda: None)
+    assert shared_postgresql.execute(name, "SELECT term FROM leader") == [(1,)]
+
+
+def test_a_server_that_takes_no_writes(shared_postgresql: Postgresql, name: str) -> None:
+    server = shared_postgresql.server(name)
+    store = postgresql_evidence(server)
+    shared_postgresql.execute(name, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    shared_postgresql.break_connections(name)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="name the primary in the setting `store`"):
+            store.apply(one(0))
+    store.close()
+
+
+def test_a_standby_takes_no_writes_until_it_is_promoted(own_postgresql: Postgresql) -> None:
+    name = own_postgresql.new_database()
+    store = postgresql_evidence(own_postgresql.server(name))
+    store.apply(one(0))
+    with own_postgresql.standby() as standby:
+        with pytest.raises(StoreError, match="name the primary in the setting `store`"):
+            claim(standby.server(name), "c2", "", lambda: None)
+        both = PostgresqlServer(
+            f"postgresql:///{name}?host={standby.folder},{own_postgresql.folder}&user=hyperscout",
+            own_postgresql.password_file,
+        )
+        again = postgresql_evidence(both)  # of several hosts, the one that takes writes
+        again.apply(one(1))
+        own_postgresql.end()
+        standby.promote()
+        again.apply(one(2))
+        assert subjects(standby, name)[-1] == "eth2"
+        again.close()
+    store.close()
+
+
+def test_a_full_disk_loses_nothing_and_takes_more_when_there_is_room(
+    tmp_path: Path, own_postgresql: Postgresql
+) -> None:
+    with small_disk(own_postgresql.folder, 24) as mount, contextlib.ExitStack() as stack:
+        own_postgresql.give(mount)
+        own_postgresql.execute("postgres", f"CREATE TABLESPACE small LOCATION '{mount}'")
+        own_postgresql.execute("postgres", "CREATE DATABASE small TABLESPACE small")
+        stack.callback(own_postgresql.end)  # before the disk is unmounted
+        store = postgresql_evidence(own_postgresql.server("small"))
+        own_postgresql.execute("postgres", "CHECKPOINT")  # writes what the new database has
+        ballast = mount / "ballast"
+        disk = os.statvfs(mount)
+        ballast.write_bytes(bytes(disk.f_bavail * disk.f_frsize - (3 << 20)))
+        count = fill(store)
+        assert len(store.page("", "", None, 100_000)) == count
+        with pytest.raises(StoreFullError, match="free space on the disk of the server"):
+            store.save_topology(os.urandom(4 << 20))
+        ballast.unlink()
+        store.apply(one(0))
+        store.save_topology(b"topology")
+        assert len(store.load().rows) == count + 1
+        store.close()
+
+
+def test_a_wrong_password_is_reported_without_it(
+    tmp_path: Path, shared_postgresql: Postgresql, name: str
+) -> None:
+    file = tmp_path / "password"
+    server = PostgresqlServer(shared_postgresql.url(name), file)
+    with pytest.raises(StoreError, match=f"store_password_file: {file}: No such file"):
+        server.connect()
+    file.write_text("not the password\n")
+    with pytest.raises(
+        StoreError, match="check the server, and the settings `store` and store_password_file"
+    ) as caught:
+        server.connect()
+    assert "not the password" not in str(caught.value)
+    file.write_text(PASSWORD)  # renewed: the next connection reads it
+    server.connect().close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "step"),
+    [
+        ("SELECT pg_sleep(100)", "a statement took longer than 60 s"),
+        (
+            "CREATE ROLE x; SET ROLE x; SELECT * FROM hyperscout.findings",
+            "let its user create and write the schema",
+        ),
+        ("INSERT INTO bulks VALUES (NULL, 1, '')", "null value"),
+    ],
+)
+def test_errors_of_statements_have_a_next_step(
+    shared_postgresql: Postgresql, name: str, statement: str, step: str
+) -> None:
+    database = written(shared_postgresql.server(name))
+
+    def executed() -> None:
+        with database.transaction() as db:
+            db.execute("SET LOCAL statement_timeout = 100")
+            db.execute(statement)
+
+    with pytest.raises(StoreError, match=step) as caught:
+        executed()
+    assert f"PostgreSQL at {shared_postgresql.folder}, database {name}: " in str(caught.value)
+    with database.transaction() as db:
+        db.execute("SELECT 1")
+    database.close()
+
+
+def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"hyperscout\[postgresql\]"):
+        PostgresqlServer("postgresql:///topology")
+
+
+def test_a_record_whose_commit_has_no_answer_is_not_repeated(
+    shared_postgresql: Postgresql, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = written(shared_postgresql.server(name))
+    store = PostgresqlHistory(database, HistorySize(), max_bytes=1 << 26, max_age_ns=S << 20, now_ns=T0)
+    record(store, T0, generation(1), why(1))
+
+    def broken(db: object) -> None:
+        """The last statement of a transaction: the server commits, and its answer is lost."""
+        database._connection.execute("COMMIT")  # type: ignore[union-attr]
+        raise psycopg.OperationalError("the connection was closed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_measure", broken)
+        with pytest.raises(StoreError):
+            record(store, T0 + S, generation(2), why(2))
+    assert store.newest is not None
+    assert store.newest.generation == 1
+    store.check()
+    assert store.newest.generation == 2
+    record(store, T0 + 2 * S, generation(3), why(3))
+    assert [n for (n,) in shared_postgresql.execute(name, "SELECT generation FROM pictures ORDER BY id")] == [
+        1,
+        2,
+        3,
+    ]
+    database.close()
