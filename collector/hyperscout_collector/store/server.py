@@ -54,7 +54,7 @@ class PostgresqlServer:
             raise StoreError(
                 f"store: psycopg is missing, which PostgreSQL needs: {install_extra('postgresql')}"
             ) from error
-        self._url = url
+        self.url = url
         self._password_file = password_file
         try:
             self._given = conninfo_to_dict(url)
@@ -84,7 +84,7 @@ class PostgresqlServer:
         import psycopg
 
         try:
-            found = psycopg.connect(self._url, autocommit=True, **self.parameters())
+            found = psycopg.connect(self.url, autocommit=True, **self.parameters())
         except psycopg.Error as error:
             raise self.error(error) from error
         try:

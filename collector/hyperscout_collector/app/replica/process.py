@@ -4,7 +4,7 @@
     replica:  standby -> elected -> Collector -> deposed -> standby -> ...
 
 A leader writes only during its term: the fence blocks writes as soon as the term ends, and the replica
-releases the Lease only after all components have stopped.
+releases the Lease, or the lock of PostgreSQL, only after all components have stopped.
 """
 
 import asyncio
@@ -28,11 +28,13 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.connections import host_port
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.event_loops import loop_in_thread
+from hyperscout_runtime.event_loops import LoopThread, loop_in_thread
 from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.build.lifecycle import Lifecycle
+from hyperscout_collector.app.build.publishers import needs_kubernetes
+from hyperscout_collector.app.build.stores import postgresql_server
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
 from hyperscout_collector.app.replica.reads import Followed
@@ -44,10 +46,13 @@ from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.identity.certificates import CertificateError
 from hyperscout_collector.identity.issuer import CertificateIssuer
+from hyperscout_collector.store.elector import LockElector
+from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
 
+AnyElector = Elector | LockElector
 
 EXIT_S = 28.0  # more than the stop of all components takes, less than the grace period of the chart's pod
 
@@ -151,27 +156,13 @@ class Replica:
 
         Raises StartError, or the exception of the task that failed.
         """
-        namespace = own_namespace(self._settings, "leader_election")
         settings = await _with_ports(self._settings)
         address = advertised(settings)
+        settings = settings.model_copy(update={"advertise": address})
         # The elector has connections, a loop and a thread of its own: a renewal must wait neither behind a
         # thousand writes nor behind the work of the collector's loop.
         async with loop_in_thread("leader-election") as thread, contextlib.AsyncExitStack() as stack:
-
-            async def connection() -> Kube:
-                return await stack.enter_async_context(await connected(settings))
-
-            elector = Elector(
-                await thread.run(connection()),
-                namespace,
-                settings.lease_name,
-                identity=settings.identity,
-                token=secrets.token_hex(4),
-                address=address,
-                times=LeaseTimes.of(settings.lease_duration_s),
-                highest=lambda: self._collector.highest if self._collector else self._highest,
-                rng=Random(),  # noqa: S311 - jitter, not secrets
-            )
+            elector = await self._elector(settings, address, thread, stack)
             follower = Follower(settings, elector.leader_address, rng=self._rng)
             try:
                 async with (
@@ -188,10 +179,40 @@ class Replica:
                 await thread.run(elector.release())
                 await thread.run(stack.aclose())
 
+    async def _elector(
+        self,
+        settings: CollectorSettings,
+        address: str,
+        thread: LoopThread,
+        stack: contextlib.AsyncExitStack,
+    ) -> AnyElector:
+        times, rng = LeaseTimes.of(settings.lease_duration_s), Random()  # noqa: S311 - jitter, not secrets
+        if not has_lease(settings):
+            try:
+                return LockElector(postgresql_server(settings), address=address, times=times, rng=rng)
+            except StoreError as error:
+                raise StartError(str(error)) from error
+        namespace = own_namespace(settings, "leader_election")
+
+        async def connection() -> Kube:
+            return await stack.enter_async_context(await connected(settings))
+
+        return Elector(
+            await thread.run(connection()),
+            namespace,
+            settings.lease_name,
+            identity=settings.identity,
+            token=secrets.token_hex(4),
+            address=address,
+            times=times,
+            highest=lambda: self._collector.highest if self._collector else self._highest,
+            rng=rng,
+        )
+
     async def _stand_by(
         self,
         settings: CollectorSettings,
-        elector: Elector,
+        elector: AnyElector,
         follower: Follower,
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
@@ -219,7 +240,7 @@ class Replica:
     async def _lead(
         self,
         settings: CollectorSettings,
-        elector: Elector,
+        elector: AnyElector,
         follower: Follower,
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
@@ -231,10 +252,13 @@ class Replica:
 
         previous, watch = await self._in_thread(follower.take), TaskWatch()
         async with contextlib.AsyncExitStack() as stack:
-            kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
+            fence, kube = elector.fence(), None
+            if has_lease(settings):
+                kube = (await stack.enter_async_context(await connected(settings))).fenced(fence)
             collector = Collector(
                 settings,
                 kube=kube,
+                fence=fence,
                 previous=previous,
                 agents=follower.agents,
                 used=max(elector.used, follower.floor),
@@ -261,7 +285,12 @@ class Replica:
         follower.raise_floor(collector.highest)
 
 
-async def _withdrawn(stop: asyncio.Event, elector: Elector, election: "asyncio.Task[None]") -> None:
+def has_lease(settings: CollectorSettings) -> bool:
+    """Whether a Lease of Kubernetes elects the leader; otherwise a lock of PostgreSQL does."""
+    return not settings.store or needs_kubernetes(settings)
+
+
+async def _withdrawn(stop: asyncio.Event, elector: AnyElector, election: "asyncio.Task[None]") -> None:
     """End the election at the stop of a standby, which must not take the Lease while it ends."""
     await stop.wait()
     if not elector.leading:
@@ -298,7 +327,7 @@ async def recorded(
         await lifecycle.stop()
 
 
-async def _wake_publishers(elector: Elector, collector: Collector) -> None:
+async def _wake_publishers(elector: AnyElector, collector: Collector) -> None:
     """Wake the publishers when writing is allowed again after a failed renewal of the Lease."""
     while True:
         await elector.until(lambda: not elector.may_write)

@@ -121,8 +121,9 @@ class CollectorSettings(PublisherSettings, StoreSettings, HistorySettings, MqttS
 
     leader_election: bool = Field(
         False,
-        description="run several replicas; a Lease of the Kubernetes API elects the leader, and the others "
-        "serve reads of its topology",
+        description="run several replicas; a Lease of the Kubernetes API elects the leader (or a lock in "
+        "`store` if neither `kubernetes` nor `authenticate` needs the API), and the others serve reads of its "
+        "topology",
     )
     lease_namespace: ObjectName = Field(
         "", description='namespace of the Lease; "" = the namespace of the pod'
@@ -135,7 +136,7 @@ class CollectorSettings(PublisherSettings, StoreSettings, HistorySettings, MqttS
         ge=1,
         le=120,
         description="a replica takes over if the leader does not renew for this long; raise it for a slow "
-        "API server. The leader stops writing if it cannot renew for 5/8 of it",
+        "API server or store. The leader stops writing if it cannot renew for 5/8 of it",
     )
     identity: str = Field(default_factory=socket.gethostname, description="name of this replica in the Lease")
     advertise: str = Field(

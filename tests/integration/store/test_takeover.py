@@ -1,0 +1,150 @@
+"""A replica continues from PostgreSQL what another one stored, also after kill -9 of it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout.v1 import topology_pb2
+from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_topology.topology import Topology
+from support.collector_process import CollectorProcess, channel_to, collector_process, listed
+from support.collectors import QUICK_FLAGS, is_whole, playing
+from support.live import Watcher
+from support.placing import request
+from support.postgresql import Postgresql
+from support.waiting import TIMEOUT_S, eventually
+
+
+def store_flags(postgresql: Postgresql, name: str) -> tuple[str, ...]:
+    password = str(postgresql.password_file)
+    return *QUICK_FLAGS, "--store", postgresql.url(name), "--store-password-file", password
+
+
+@asynccontextmanager
+async def replica(
+    folder: Path, flags: tuple[str, ...], name: str, listen: str = "127.0.0.1:0"
+) -> AsyncIterator[CollectorProcess]:
+    """One that is elected by a lock. Its data folder must stay empty."""
+    more = ("--leader-election", "--lease-duration-s", "2", "--identity", name)
+    async with collector_process(folder / name, *flags, *more, listen=listen) as found:
+        yield found
+
+
+async def reserved(address: str, gang: str) -> list[str]:
+    async with channel_to(address) as channel:
+        placed = await PlacementServiceStub(channel).Place(request(3, gang=gang), timeout=TIMEOUT_S)
+    assert placed.placement.placed
+    return [x.node for x in placed.placement.assignments]
+
+
+async def reservations(address: str) -> dict[str, list[str]]:
+    async with channel_to(address) as channel:
+        answer = await PlacementServiceStub(channel).ListPlacements(
+            pb.ListPlacementsRequest(), timeout=TIMEOUT_S
+        )
+    return {x.gang: [y.node for y in x.assignments] for x in answer.placements}
+
+
+async def recorded(address: str) -> list[int]:
+    """The generations in the history, oldest first."""
+    async with channel_to(address) as channel:
+        request = topology_pb2.ListHistoryRequest(kinds=["GenerationPublished"])
+        answer = await TopologyServiceStub(channel).ListHistory(request, timeout=TIMEOUT_S)
+    return [x.generation for x in reversed(answer.events)]
+
+
+async def leads(replicas: list[CollectorProcess]) -> CollectorProcess:
+    """The one that leads now, of those that live."""
+
+    async def found() -> CollectorProcess | None:
+        for one in replicas:
+            try:
+                await reservations(one.address)
+            except grpc.aio.AioRpcError:
+                continue
+            return one
+        return None
+
+    async with asyncio.timeout(TIMEOUT_S):
+        while (leader := await found()) is None:
+            await asyncio.sleep(0.05)
+    return leader
+
+
+async def whole(address: str) -> Topology:
+    return await Watcher(address).until(is_whole, "eight hosts under two leaves")
+
+
+async def test_a_collector_elsewhere_continues_after_kill_9(
+    tmp_path: Path, shared_postgresql: Postgresql
+) -> None:
+    flags = store_flags(shared_postgresql, shared_postgresql.new_database())
+    async with collector_process(tmp_path / "first", *flags) as first:
+        async with playing(first.address):
+            before = await whole(first.address)
+            findings = await listed(first.address)
+            assert findings
+        nodes = await reserved(first.address, "train")
+        first.kill()
+        assert await first.ended() == -signal.SIGKILL
+    async with collector_process(tmp_path / "second", *flags) as second:
+        assert await reservations(second.address) == {"train": nodes}
+        after = await whole(second.address)  # no agent has reported to it
+        assert [h.name for h in after.hypernodes] == [h.name for h in before.hypernodes]
+        assert after.generation > before.generation
+        stored = {(f.finding.key.node, f.finding.key.probe, f.finding.key.subject) for f in findings}
+        assert {
+            (f.finding.key.node, f.finding.key.probe, f.finding.key.subject)
+            for f in await listed(second.address)
+        } == stored
+        assert (await recorded(second.address))[0] <= before.generation
+        assert await second.stop() == 0
+    assert not (tmp_path / "second").exists()
+
+
+async def test_a_replica_takes_over_by_the_lock(tmp_path: Path, shared_postgresql: Postgresql) -> None:
+    name = shared_postgresql.new_database()
+    flags = store_flags(shared_postgresql, name)
+    async with replica(tmp_path, flags, "a") as a, replica(tmp_path, flags, "b") as b:
+        leader = await leads([a, b])
+        other = b if leader is a else a
+        async with playing([leader.address, other.address]):
+            before = await whole(leader.address)
+            nodes = await reserved(leader.address, "train")
+            leader.kill()
+            assert await leads([other]) is other
+            assert await reservations(other.address) == {"train": nodes}
+            after = await whole(other.address)
+            assert [h.name for h in after.hypernodes] == [h.name for h in before.hypernodes]
+        await leader.ended()
+        assert await other.stop() == 0
+    assert shared_postgresql.execute(name, "SELECT term FROM leader") == [(2,)]
+
+
+async def test_a_leader_that_was_suspended_is_deposed(tmp_path: Path, shared_postgresql: Postgresql) -> None:
+    name = shared_postgresql.new_database()
+    flags = store_flags(shared_postgresql, name)
+    async with replica(tmp_path, flags, "a") as a, replica(tmp_path, flags, "b") as b:
+        leader = await leads([a, b])
+        other = b if leader is a else a
+        async with playing([leader.address, other.address]):
+            await whole(leader.address)
+        os.kill(leader.pid, signal.SIGSTOP)
+        try:
+            assert await leads([other]) is other
+            nodes = await reserved(other.address, "train")
+        finally:
+            os.kill(leader.pid, signal.SIGCONT)
+        await eventually(lambda: b"deposed: " in leader.said)
+        assert await leads([other]) is other
+        assert await reservations(other.address) == {"train": nodes}
+        assert await other.stop() == 0
+        assert await leads([leader]) is leader
+        assert await reservations(leader.address) == {"train": nodes}
+        assert await leader.stop() == 0
