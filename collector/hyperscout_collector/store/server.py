@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "hyperscout"
 _STATEMENT_S = 60  # a statement that takes longer is an error of its batch
-_IDLE_S = 15  # in a transaction: a leader that was suspended must not keep the next one waiting
+_IDLE_S = 5  # in a transaction: a leader that was suspended must not keep the next one waiting
 _LOCK_S = 20  # longer than _IDLE_S
 # Parameters of libpq that apply unless the URL has them. A connection that is lost without a word is noticed
 # in half a minute. Of several hosts, and at a failover, the one that takes writes is used.

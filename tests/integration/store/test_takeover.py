@@ -138,6 +138,7 @@ async def test_a_leader_that_was_suspended_is_deposed(tmp_path: Path, shared_pos
         os.kill(leader.pid, signal.SIGSTOP)
         try:
             assert await leads([other]) is other
+            await whole(other.address)  # inferred from what the other one stored
             nodes = await reserved(other.address, "train")
         finally:
             os.kill(leader.pid, signal.SIGCONT)
