@@ -27,7 +27,7 @@ _OPTIONS = {"listen_addresses": "", "fsync": "off", "max_connections": "40", "sh
 class Postgresql:
     """A server. It refuses to run as root, and the folder of a test is closed to other users.
 
-    `password_file` contains the password of its only user, who is a superuser. `copy_of`: be its standby.
+    `password_file` contains the password of its only user, a superuser. `copy_of`: be its standby.
     """
 
     def __init__(self, folder: Path, *, copy_of: "Postgresql | None" = None) -> None:

@@ -11,8 +11,16 @@ from typing import Any
 from hyperscout_runtime.clock import Clock
 
 from hyperscout_collector.evidence.rows import Key, Row
-from hyperscout_collector.evidence.store import MAX_GENERATION, Changes, Loaded, StoredFinding
-from hyperscout_collector.evidence.stored import agent_in, page_of, row_in, shift_since
+from hyperscout_collector.evidence.store import (
+    MAX_GENERATION,
+    Changes,
+    Loaded,
+    StoredFinding,
+    agent_in,
+    page_of,
+    row_in,
+    shift_since,
+)
 from hyperscout_collector.store.postgresql import PostgresqlConnection, PostgresqlDatabase
 
 _COLUMNS = "node, probe, subject, rank, observed_ns, offset_ns, received_ns, sha256, finding"

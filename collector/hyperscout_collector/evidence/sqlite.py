@@ -22,8 +22,17 @@ from hyperscout_runtime.clock import Clock
 
 from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row
 from hyperscout_collector.evidence.state import AgentRow
-from hyperscout_collector.evidence.store import MAX_GENERATION, Changes, Loaded, StoredFinding
-from hyperscout_collector.evidence.stored import agent_in, bounded_shift, page_of, row_in, shift_since
+from hyperscout_collector.evidence.store import (
+    MAX_GENERATION,
+    Changes,
+    Loaded,
+    StoredFinding,
+    agent_in,
+    bounded_shift,
+    page_of,
+    row_in,
+    shift_since,
+)
 from hyperscout_collector.store.database import Damage, Database, Kind, Reader
 
 _SCHEMA = """
