@@ -19,6 +19,7 @@ from hyperscout_collector.store.server import PostgresqlServer
 from support.real import postgresql_program, require_real
 from support.waiting import TIMEOUT_S, until_seen
 
+_OVERFLOW_UID = 65534  # of a user without rights, on each Linux
 USER, PASSWORD = "hyperscout", "a secret of the test"
 # Durability against a power cut is the server's, and takes most of the time of a test.
 _OPTIONS = {"listen_addresses": "", "fsync": "off", "max_connections": "40", "shared_buffers": "16MB"}
@@ -137,7 +138,7 @@ def _plain_user() -> pwd.struct_passwd:
     try:
         return pwd.getpwnam("postgres")
     except KeyError:
-        return pwd.getpwnam("nobody")
+        return pwd.getpwuid(_OVERFLOW_UID)
 
 
 @contextlib.contextmanager

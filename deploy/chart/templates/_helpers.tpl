@@ -170,6 +170,11 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- if and (hasPrefix "mqtts:" .Values.collector.mqtt.broker) (not .Values.collector.mqtt.caSecret) -}}
 {{- fail "collector.mqtt: the image contains no CA certificates; set collector.mqtt.caSecret to a Secret with ca.crt" -}}
 {{- end -}}
+{{- with .Values.collector.store.postgresql }}
+{{- if and .url (not .caSecret) (not (contains "sslmode=" .url)) -}}
+{{- fail "collector.store.postgresql: set caSecret to a Secret with ca.crt, or sslmode in url" -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.gates.admissionPolicy (ne .Values.gates.mode "on") -}}
 {{- fail "gates.admissionPolicy: without gates.mode \"on\" the collector never opens the gates that it adds; set gates.mode: \"on\" too" -}}
 {{- end -}}
@@ -241,6 +246,23 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- fail "agent.infiniband.enabled is retired: agent.infiniband.resourceName or agent.infiniband.resourceClaimTemplate alone turns sweeps on; remove agent.infiniband.enabled, or these two to turn sweeps off" -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Secrets for PostgreSQL as sources of one volume; "" where there are none. */}}
+{{- define "hyperscout.postgresqlSecrets" -}}
+{{- with .Values.collector.store.postgresql }}
+{{- if .url }}
+{{- with .passwordSecret }}
+- secret: {name: {{ . }}, items: [{key: password, path: password}]}
+{{- end }}
+{{- with .caSecret }}
+- secret: {name: {{ . }}, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
+{{- with .clientSecret }}
+- secret: {name: {{ . }}, items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Secrets for the MQTT broker as sources of one volume; "" where there are none. */}}

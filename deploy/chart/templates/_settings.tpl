@@ -73,6 +73,21 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with .Values.collector.store.postgresql }}
+{{- if .url }}
+{{- $tls := list }}
+{{- if .caSecret }}
+{{- $tls = list "sslmode=verify-full" "sslrootcert=/etc/hyperscout/postgresql/ca.crt" }}
+{{- end }}
+{{- if .clientSecret }}
+{{- $tls = concat $tls (list "sslcert=/etc/hyperscout/postgresql/tls.crt" "sslkey=/etc/hyperscout/postgresql/tls.key") }}
+{{- end }}
+{{- $_ := set $c "store" (join (contains "?" .url | ternary "&" "?") (compact (list .url (join "&" $tls)))) }}
+{{- if .passwordSecret }}
+{{- $_ := set $c "store_password_file" "/etc/hyperscout/postgresql/password" }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if include "hyperscout.tokens" . }}
 {{- $_ := set $c "token_audience" .Values.tokenAudience }}
 {{- $_ := set $c "peer_token_file" "/var/run/secrets/hyperscout/token" }}

@@ -13,9 +13,11 @@ from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.app.status.components import Components, Evidence, Ingest
 from hyperscout_collector.app.status.status import problems
 from hyperscout_collector.ingest.streams import REFUSALS
+from hyperscout_collector.store.postgresql import NAME as POSTGRESQL
 
 _MAX_PROBES = 32
 _FILES = ("evidence.db", "history.db", "placements.db")
+_DATABASES = (*_FILES, POSTGRESQL)
 OTHER = "other"
 
 AGENTS = gauge("hyperscout_collector_agents", "Agents connected.")
@@ -115,7 +117,7 @@ def ingest(components: Components) -> Iterator[str]:
     yield from _streams(components.ingest, evidence)
     yield CLOCK_STEP.of(round(components.clock.step_ns() / NS, 3))
     yield DAMAGED_FILES.by({file: components.damage.files[file] for file in _FILES})
-    yield DAMAGED_ROWS.by({file: components.damage.rows[file] for file in _FILES})
+    yield DAMAGED_ROWS.by({file: components.damage.rows[file] for file in _DATABASES})
     yield from _evidence(components.ingest, evidence, components.clock_ns() - components.stale_after_ns)
     yield PORTS_ERRORING.by(inference.links.erroring())
     yield PORTS_COUNTING.of(inference.links.watched)
