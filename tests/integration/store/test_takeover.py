@@ -8,15 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
-from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1 import topology_pb2
-from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_topology.topology import Topology
 from support.collector_process import CollectorProcess, channel_to, collector_process, listed
 from support.collectors import QUICK_FLAGS, is_whole, playing
 from support.live import Watcher
-from support.placing import request
+from support.placement_calls import reservations, reserved
 from support.postgresql import Postgresql
 from support.waiting import TIMEOUT_S, eventually
 
@@ -34,21 +32,6 @@ async def replica(
     more = ("--leader-election", "--lease-duration-s", "2", "--identity", name)
     async with collector_process(folder / name, *flags, *more, listen=listen) as found:
         yield found
-
-
-async def reserved(address: str, gang: str) -> list[str]:
-    async with channel_to(address) as channel:
-        placed = await PlacementServiceStub(channel).Place(request(3, gang=gang), timeout=TIMEOUT_S)
-    assert placed.placement.placed
-    return [x.node for x in placed.placement.assignments]
-
-
-async def reservations(address: str) -> dict[str, list[str]]:
-    async with channel_to(address) as channel:
-        answer = await PlacementServiceStub(channel).ListPlacements(
-            pb.ListPlacementsRequest(), timeout=TIMEOUT_S
-        )
-    return {x.gang: [y.node for y in x.assignments] for x in answer.placements}
 
 
 async def recorded(address: str) -> list[int]:

@@ -23,6 +23,7 @@ PUBLISHED = [
 ]
 SAME = replace(leaves(("n1", "n2"), ("n3",)), generation=7)
 OLDER = replace(leaves(("n1",), ("n3",)), generation=7)
+SHARED = {"leader_election": True, "store": "postgresql:///topology"}
 FOLLOWED = replace(leaves(("n1", "n2", "n4"), ("n3",)), generation=5)
 
 
@@ -64,6 +65,25 @@ def members(topology: Topology | None) -> list[tuple[str, ...]] | None:
         pytest.param({"kubernetes": "off"}, FakeApi(), None, None, None, 0, id="without Kubernetes"),
         pytest.param(
             {"leader_election": True}, FakeApi(), None, OLDER, [("n1", "n2"), ("n3",)], 7, id="led long ago"
+        ),
+        pytest.param(SHARED, FakeApi(), FOLLOWED, OLDER, [("n1",), ("n3",)], 7, id="the store is newer"),
+        pytest.param(
+            SHARED,
+            FakeApi(),
+            replace(FOLLOWED, generation=8),
+            OLDER,
+            [("n1", "n2", "n4"), ("n3",)],
+            8,
+            id="published, but not stored yet",
+        ),
+        pytest.param(
+            SHARED,
+            FakeApi(),
+            None,
+            OLDER,
+            [("n1", "n2"), ("n3",)],
+            7,
+            id="the cluster has what is not stored",
         ),
         pytest.param(
             {"leader_election": True},

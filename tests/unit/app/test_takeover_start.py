@@ -25,9 +25,7 @@ SHARED = "postgresql:///topology"
         pytest.param(two_leaves(), "", False, False, True, True, id="a snapshot was loaded"),
         pytest.param(two_leaves(), "", False, True, False, True, id="read from the cluster"),
         pytest.param(two_leaves(), "", True, False, False, True, id="a replica that leads again"),
-        pytest.param(
-            two_leaves(), SHARED, True, False, False, False, id="its evidence is of all"
-        ),
+        pytest.param(two_leaves(), SHARED, True, False, False, False, id="its evidence is of all"),
         pytest.param(two_leaves(), SHARED, True, False, True, True, id="the one before had waited too"),
         pytest.param(two_leaves(), SHARED, True, True, False, True, id="the first start on PostgreSQL"),
         pytest.param(Topology(3), "", False, False, True, False, id="an empty snapshot"),
