@@ -16,7 +16,7 @@ from support.collectors import QUICK_FLAGS, is_whole, playing
 from support.live import Watcher
 from support.placement_calls import reservations, reserved
 from support.postgresql import Postgresql
-from support.waiting import TIMEOUT_S, eventually
+from support.waiting import TIMEOUT_S, eventually, until_awaited
 
 
 def store_flags(postgresql: Postgresql, name: str) -> tuple[str, ...]:
@@ -73,6 +73,7 @@ async def test_a_collector_elsewhere_continues_after_kill_9(
             before = await whole(first.address)
             findings = await listed(first.address)
             assert findings
+            await until_awaited(lambda: recorded(first.address), "the history", pause_s=0.05)
         nodes = await reserved(first.address, "train")
         first.kill()
         assert await first.ended() == -signal.SIGKILL

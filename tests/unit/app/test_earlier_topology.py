@@ -83,7 +83,7 @@ def members(topology: Topology | None) -> list[tuple[str, ...]] | None:
             OLDER,
             [("n1", "n2"), ("n3",)],
             7,
-            id="the cluster has what is not stored",
+            id="not stored, but in the cluster",
         ),
         pytest.param(
             {"leader_election": True},
