@@ -51,6 +51,14 @@ EVERYTHING: Final[Object] = {
             "clientSecret": "mqtt-client",
             "devices": ["leaf-1=switch/leaf-1"],
         },
+        "store": {
+            "postgresql": {
+                "url": "postgresql://hyperscout@db1.example:5433,db2.example/topology",
+                "passwordSecret": "db-password",
+                "caSecret": "db-ca",
+                "clientSecret": "db-client",
+            }
+        },
         "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
         "data": {"kind": "ephemeral", "storageClassName": "fast"},
         "priorityClassName": "system-cluster-critical",

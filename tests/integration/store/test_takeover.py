@@ -133,3 +133,23 @@ async def test_a_leader_that_was_suspended_is_deposed(tmp_path: Path, shared_pos
         assert await leads([leader]) is leader
         assert await reservations(leader.address) == {"train": nodes}
         assert await leader.stop() == 0
+
+
+async def test_a_leader_outlasts_a_restart_of_the_server(tmp_path: Path, own_postgresql: Postgresql) -> None:
+    name = own_postgresql.new_database()
+    async with replica(tmp_path, store_flags(own_postgresql, name), "a") as a, playing(a.address) as player:
+        assert await leads([a]) is a
+        await whole(a.address)
+        nodes = await reserved(a.address, "before")
+        own_postgresql.end()
+        await eventually(lambda: b"election: " in a.said, "the lock is lost")
+        own_postgresql.start()
+        await eventually(lambda: b"answers the election again" in a.said)
+        await eventually(lambda: player.settled)
+        await reserved(a.address, "after")
+        assert list(await reservations(a.address)) == ["after", "before"]
+        assert (await reservations(a.address))["before"] == nodes
+        assert b"deposed" not in a.said
+        assert await a.stop() == 0
+    assert own_postgresql.execute(name, "SELECT term FROM leader") == [(1,)]
+    assert own_postgresql.execute(name, "SELECT gang FROM gangs ORDER BY gang") == [("after",), ("before",)]

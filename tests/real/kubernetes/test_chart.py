@@ -328,13 +328,14 @@ def test_what_the_collector_connects_to_is_bounded(profile: str) -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     pod = one(objects, "Deployment", "-collector")["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= pod.items()
-    dns, api, peers, *broker = policy["egress"]
+    dns, api, peers, *others = policy["egress"]
     assert [(p["port"], p["protocol"]) for p in dns["ports"] if p["port"] == 53] == [(53, "UDP"), (53, "TCP")]
     assert api == {"ports": [{"port": 443, "protocol": "TCP"}, {"port": 6443, "protocol": "TCP"}]}
     assert peers["ports"] == [{"port": "grpc", "protocol": "TCP"}]
     assert peers["to"][0]["podSelector"]["matchLabels"].items() <= pod.items()
-    mqtt = [{"ports": [{"port": 8883, "protocol": "TCP"}]}]
-    assert broker == (mqtt if profile == "everything" else [])
+    stores = {"ports": [{"port": 5433, "protocol": "TCP"}, {"port": 5432, "protocol": "TCP"}]}
+    broker = {"ports": [{"port": 8883, "protocol": "TCP"}]}
+    assert others == ([stores, broker] if profile == "everything" else [])
     assert all(rule.get("ports") for rule in policy["ingress"] + policy["egress"])
 
 
@@ -748,6 +749,11 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
             "collector": {"clusters": [{"name": "east", "kubeconfigSecret": "x"}]},
         },
         "set gates.mode: off, or remove collector.clusters",
+    ),
+    (
+        "no ca of PostgreSQL",
+        {"collector": {"store": {"postgresql": {"url": "postgresql://db/t"}}}},
+        "set caSecret",
     ),
     ("no ca of a broker", {"collector": {"mqtt": {"broker": "mqtts://b"}}}, "set collector.mqtt.caSecret"),
     (
