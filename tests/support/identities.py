@@ -12,6 +12,7 @@ import pytest
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller, NotAllowedError, Verb
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hyperscout_kubernetes.client import Fence
 from hyperscout_runtime.credentials import Credentials
 from kube.pki import LOOPBACK, Authority, Pair
 
@@ -45,6 +46,7 @@ class FakeReviews:
     trouble: Exception | None = None
     hangs: bool = False
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    fence: Fence = field(default_factory=Fence)
 
     async def review(self, path: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         spec = body["spec"]
