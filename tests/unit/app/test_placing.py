@@ -142,7 +142,7 @@ async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path
     wrong = Placement(("n01",), 1, "leaf-a", Cost(1, (), 1, 0, ()))
     first.reservations.follow("c", Reservation("c", "api", gang(1), wrong, 1))
     await first.reservations.queue.flush()
-    first.file._file.connection.execute("UPDATE gangs SET placement = x'' WHERE gang = 'c'")
+    first.file._database.connection.execute("UPDATE gangs SET placement = x'' WHERE gang = 'c'")
     first.close()
 
     second = World(tmp_path, 199)
