@@ -26,7 +26,7 @@ from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.inference import inference
-from hyperscout_collector.app.replica import process
+from hyperscout_collector.app.replica import electors, process
 from hyperscout_collector.app.replica.follower import Follower, channel
 from hyperscout_collector.app.replica.standby import DISCOVERY_SERVICE, Standby
 from hyperscout_collector.app.settings.settings import CollectorSettings
@@ -373,6 +373,7 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
 
     monkeypatch.setattr(inference, "infer", slow)
     monkeypatch.setattr(process, "connected", api.connected)
+    monkeypatch.setattr(electors, "connected", api.connected)
     flags = {"leader_election": True, "lease_namespace": "ns", "lease_duration_s": 1, "identity": "a"}
     replica = process.Replica(settings(tmp_path, **flags))
     task = asyncio.create_task(replica.run(stop))
@@ -405,6 +406,7 @@ async def test_a_standby_that_ends_takes_no_lease(tmp_path: Path, monkeypatch: p
             await super().__aexit__(*error)
 
     monkeypatch.setattr(process, "connected", api.connected)
+    monkeypatch.setattr(electors, "connected", api.connected)
     flags = {"leader_election": True, "lease_namespace": "ns", "lease_duration_s": 1, "identity": "a"}
     given = await process._with_ports(settings(tmp_path, **flags))
     monkeypatch.setattr(process, "Standby", Slow)

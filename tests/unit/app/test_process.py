@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from hyperscout.v1.topology_pb2 import WatchTopologyResponse
-from hyperscout_collector.app.replica import process
+from hyperscout_collector.app.replica import electors, process
 from hyperscout_collector.app.replica.process import Replica, advertised
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_runtime.errors import StartError
@@ -109,6 +109,7 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
 ) -> None:
     monkeypatch.setattr(process, "Collector", Slow)
     monkeypatch.setattr(process, "connected", connected)
+    monkeypatch.setattr(electors, "connected", connected)
     Slow.begun, Slow.ended = asyncio.Event(), False
     stop, elector = asyncio.Event(), Leading()
     follower: Any = NoFollower()
@@ -153,6 +154,7 @@ async def test_a_leader_ends_when_the_task_that_wakes_publishers_fails(
 
     monkeypatch.setattr(process, "Collector", Quick)
     monkeypatch.setattr(process, "connected", connected)
+    monkeypatch.setattr(electors, "connected", connected)
     monkeypatch.setattr(process, "_wake_publishers", broken)
     follower: Any = NoFollower()
     election = asyncio.create_task(asyncio.Event().wait())
@@ -218,6 +220,7 @@ async def test_a_standby_ends_when_a_part_of_it_fails(
 
     monkeypatch.setattr(process, "Standby", Listening)
     monkeypatch.setattr(process, "connected", connected)
+    monkeypatch.setattr(electors, "connected", connected)
     if part == "history-follower":
         monkeypatch.setattr(process.Following, "run", broken)
     election = asyncio.create_task(asyncio.Event().wait())

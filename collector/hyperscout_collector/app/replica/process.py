@@ -13,7 +13,6 @@ import gc
 import logging
 import os
 import resource
-import secrets
 import signal
 import socket
 import threading
@@ -21,38 +20,30 @@ from collections.abc import AsyncIterator, Coroutine
 from random import Random
 from typing import Any
 
-from hyperscout_kubernetes.client import Kube
-from hyperscout_kubernetes.election import LeaseTimes
-from hyperscout_kubernetes.lease import Elector
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.connections import host_port
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.event_loops import LoopThread, loop_in_thread
+from hyperscout_runtime.event_loops import loop_in_thread
 from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.build.lifecycle import Lifecycle
-from hyperscout_collector.app.build.publishers import needs_kubernetes
-from hyperscout_collector.app.build.stores import postgresql_server
+from hyperscout_collector.app.replica.electors import AnyElector, build_elector, has_lease
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
 from hyperscout_collector.app.replica.reads import Followed
 from hyperscout_collector.app.replica.standby import Standby
-from hyperscout_collector.app.settings.configured import connected, own_namespace
+from hyperscout_collector.app.settings.configured import connected
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.following import Following
 from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.identity.certificates import CertificateError
 from hyperscout_collector.identity.issuer import CertificateIssuer
-from hyperscout_collector.store.elector import LockElector
-from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
-
-AnyElector = Elector | LockElector
 
 EXIT_S = 28.0  # more than the stop of all components takes, less than the grace period of the chart's pod
 
@@ -162,7 +153,13 @@ class Replica:
         # The elector has connections, a loop and a thread of its own: a renewal must wait neither behind a
         # thousand writes nor behind the work of the collector's loop.
         async with loop_in_thread("leader-election") as thread, contextlib.AsyncExitStack() as stack:
-            elector = await self._elector(settings, address, thread, stack)
+            elector = await build_elector(
+                settings,
+                address,
+                thread,
+                stack,
+                highest=lambda: self._collector.highest if self._collector else self._highest,
+            )
             follower = Follower(settings, elector.leader_address, rng=self._rng)
             try:
                 async with (
@@ -178,36 +175,6 @@ class Replica:
             finally:
                 await thread.run(elector.release())
                 await thread.run(stack.aclose())
-
-    async def _elector(
-        self,
-        settings: CollectorSettings,
-        address: str,
-        thread: LoopThread,
-        stack: contextlib.AsyncExitStack,
-    ) -> AnyElector:
-        times, rng = LeaseTimes.of(settings.lease_duration_s), Random()  # noqa: S311 - jitter, not secrets
-        if not has_lease(settings):
-            try:
-                return LockElector(postgresql_server(settings), address=address, times=times, rng=rng)
-            except StoreError as error:
-                raise StartError(str(error)) from error
-        namespace = own_namespace(settings, "leader_election")
-
-        async def connection() -> Kube:
-            return await stack.enter_async_context(await connected(settings))
-
-        return Elector(
-            await thread.run(connection()),
-            namespace,
-            settings.lease_name,
-            identity=settings.identity,
-            token=secrets.token_hex(4),
-            address=address,
-            times=times,
-            highest=lambda: self._collector.highest if self._collector else self._highest,
-            rng=rng,
-        )
 
     async def _stand_by(
         self,
@@ -283,11 +250,6 @@ class Replica:
     def _ended(self, collector: Collector, follower: Follower) -> None:
         self._highest, self._collector = collector.highest, None
         follower.raise_floor(collector.highest)
-
-
-def has_lease(settings: CollectorSettings) -> bool:
-    """Whether a Lease of Kubernetes elects the leader; otherwise a lock of PostgreSQL does."""
-    return not settings.store or needs_kubernetes(settings)
 
 
 async def _withdrawn(stop: asyncio.Event, elector: AnyElector, election: "asyncio.Task[None]") -> None:

@@ -122,8 +122,8 @@ class CollectorSettings(PublisherSettings, StoreSettings, HistorySettings, MqttS
     leader_election: bool = Field(
         False,
         description="run several replicas; a Lease of the Kubernetes API elects the leader (or a lock in "
-        "`store` if neither `kubernetes` nor `authenticate` needs the API), and the others serve reads of its "
-        "topology",
+        "`store` if neither `kubernetes` nor `authenticate` needs the API), and the others serve reads of "
+        "its topology",
     )
     lease_namespace: ObjectName = Field(
         "", description='namespace of the Lease; "" = the namespace of the pod'
