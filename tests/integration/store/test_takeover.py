@@ -1,13 +1,11 @@
 """A replica continues from PostgreSQL what another one stored, also after kill -9 of it."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc.aio
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_topology.topology import Topology
@@ -43,20 +41,17 @@ async def recorded(address: str) -> list[int]:
 
 
 async def leads(replicas: list[CollectorProcess]) -> CollectorProcess:
-    """The one that leads now, of those that live."""
+    """The one of them that leads now, and serves."""
 
-    async def found() -> CollectorProcess | None:
+    def found() -> CollectorProcess | None:
         for one in replicas:
-            try:
-                await reservations(one.address)
-            except grpc.aio.AioRpcError:
-                continue
-            return one
+            elected = one.said.rfind(b"elected, term")
+            if elected > one.said.rfind(b"deposed: ") and b"findings of" in one.said[max(elected, 0) :]:
+                return one
         return None
 
-    async with asyncio.timeout(TIMEOUT_S):
-        while (leader := await found()) is None:
-            await asyncio.sleep(0.05)
+    leader = await eventually(found)
+    assert leader is not None
     return leader
 
 
