@@ -187,7 +187,7 @@ class Replica:
         """Follow the leader until this replica leads or stops. Raises the exception of a task that failed."""
         watch = TaskWatch()
         async with (
-            await connected(settings) as kube,
+            await connected(settings) if has_lease(settings) else contextlib.nullcontext() as kube,
             recorded(settings, follower, watch) as history,
             Standby(
                 settings,

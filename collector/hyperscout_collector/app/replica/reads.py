@@ -35,13 +35,13 @@ _LOOK_S = 1.0
 class Followed:
     """What a standby serves; a `ReadBackend`.
 
-    `age_s()`: as of `Follower`. `kube`: the API server that reviews tokens.
+    `age_s()`: as of `Follower`. `kube`: the API server that reviews tokens; None = none does.
     """
 
     watchers: Hub
     history: Recorder | None
     age_s: Callable[[], float | None]
-    kube: Kube
+    kube: Kube | None
 
 
 class StandbyReads(grpc.GenericRpcHandler):
