@@ -37,11 +37,13 @@ class Postgresql:
         self.password_file = folder / "password"
         self._databases = count()
         self._process: subprocess.Popen[bytes] | None = None
-        self._run_as: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            user = _plain_user()
-            self._run_as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-            self.give(folder)
+        self._user = _plain_user() if os.geteuid() == 0 else None
+        # Not the `user` of `Popen`: that forks, and gRPC's threads make the child crash now and then.
+        self._run_as: list[str] = []
+        if self._user is not None:
+            ids = f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}"
+            self._run_as = ["setpriv", *ids, "--clear-groups", "--"]
+        self.give(folder)
         self.password_file.write_text(f"{PASSWORD}\n")
         self.password_file.chmod(0o644)
         if copy_of is None:
@@ -53,17 +55,17 @@ class Postgresql:
 
     def give(self, folder: Path) -> None:
         """Let the server write a folder."""
-        if self._run_as:
-            os.chown(folder, self._run_as["user"], self._run_as["group"])
+        if self._user is not None:
+            os.chown(folder, self._user.pw_uid, self._user.pw_gid)
 
     def start(self, **options: str) -> None:
         """And wait until it takes connections."""
         settings = {**_OPTIONS, "unix_socket_directories": str(self.folder), **options}
-        command: list[Any] = [postgresql_program("postgres"), "-D", self.data]
+        command: list[Any] = [*self._run_as, postgresql_program("postgres"), "-D", self.data]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self._run_as)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         until_seen(self._answers, "PostgreSQL takes connections")
 
     def _answers(self) -> bool:
@@ -127,10 +129,8 @@ class Postgresql:
         self.execute("postgres", statement.format(database))
 
     def _run(self, program: str, *arguments: object) -> None:
-        command = [postgresql_program(program), *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=self.folder, capture_output=True, timeout=TIMEOUT_S, check=False, **self._run_as
-        )
+        command = [*self._run_as, postgresql_program(program), *map(str, arguments)]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 0, done.stderr.decode()
 
 
