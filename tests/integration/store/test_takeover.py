@@ -1,11 +1,13 @@
 """A replica continues from PostgreSQL what another one stored, also after kill -9 of it."""
 
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc.aio
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_topology.topology import Topology
@@ -96,6 +98,14 @@ async def test_a_replica_takes_over_by_the_lock(tmp_path: Path, shared_postgresq
         async with playing([leader.address, other.address]):
             before = await whole(leader.address)
             nodes = await reserved(leader.address, "train")
+            await until_awaited(lambda: recorded(leader.address), "the history", pause_s=0.05)
+
+            async def is_read_at_the_standby() -> bool:
+                with contextlib.suppress(grpc.aio.AioRpcError):  # it does not follow the leader yet
+                    return await recorded(other.address) == await recorded(leader.address)
+                return False
+
+            await until_awaited(is_read_at_the_standby, "the same history", pause_s=0.05)
             leader.kill()
             assert await leads([other]) is other
             assert await reservations(other.address) == {"train": nodes}

@@ -29,6 +29,7 @@ from hyperscout_runtime.task_watch import TaskWatch
 
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.build.lifecycle import Lifecycle
+from hyperscout_collector.app.build.stores import postgresql_server
 from hyperscout_collector.app.replica.electors import AnyElector, build_elector, has_lease
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
@@ -38,9 +39,13 @@ from hyperscout_collector.app.settings.configured import connected
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.history.following import Following
 from hyperscout_collector.history.opening import in_file
+from hyperscout_collector.history.reader import HistoryReader
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.identity.certificates import CertificateError
 from hyperscout_collector.identity.issuer import CertificateIssuer
+from hyperscout_collector.serve.grpc.topology_reads import History
+from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.postgresql import PostgresqlDatabase
 from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
@@ -262,16 +267,26 @@ async def _withdrawn(stop: asyncio.Event, elector: AnyElector, election: "asynci
 @contextlib.asynccontextmanager
 async def recorded(
     settings: CollectorSettings, follower: Follower, watch: TaskWatch
-) -> AsyncIterator[Recorder | None]:
+) -> AsyncIterator[History | None]:
     """Record what the leader publishes in the history of this replica, which continues it when it leads.
 
-    In PostgreSQL the leader's history is that of all replicas.
+    In PostgreSQL the leader's history is that of all replicas, and this one reads it. Raises StartError.
     """
-    if not settings.history_max_days or settings.store:
+    if not settings.history_max_days:
         yield None
         return
-    writer = StoreWriter()
     now_ns = Clock().now_ns
+    if settings.store:
+        try:
+            reader = HistoryReader(PostgresqlDatabase(postgresql_server(settings)), now_ns)
+        except StoreError as error:
+            raise StartError(str(error)) from error
+        try:
+            yield reader
+        finally:
+            await BoundedExecutor("history-reader")(reader.close)
+        return
+    writer = StoreWriter()
     recorder = Recorder(in_file(settings.data_dir / "history.db", settings, now_ns), now_ns, writer)
     following = Following(recorder, follower.cause_of)
     lifecycle = Lifecycle(watch)

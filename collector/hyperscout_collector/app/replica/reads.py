@@ -1,4 +1,4 @@
-"""Serves reads at a standby: the followed topology, its stream, the map, and the history that it records.
+"""Serves reads at a standby: the followed topology, its stream, the map, and the history.
 
 All other calls get the leader's address, as at a standby that serves nothing.
 """
@@ -17,10 +17,9 @@ from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.ports import rest_hosts
 from hyperscout_collector.app.build.servers import build_callers, start_rest
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.identity.access import Gate
 from hyperscout_collector.serve.fanout.hub import Hub
-from hyperscout_collector.serve.grpc.topology_reads import SERVICE, TopologyReads
+from hyperscout_collector.serve.grpc.topology_reads import SERVICE, History, TopologyReads
 from hyperscout_collector.serve.http.counters import RestCounters
 from hyperscout_collector.serve.http.problems import ProblemError
 from hyperscout_collector.serve.rest.app import application
@@ -39,7 +38,7 @@ class Followed:
     """
 
     watchers: Hub
-    history: Recorder | None
+    history: History | None
     age_s: Callable[[], float | None]
     kube: Kube | None
 

@@ -12,6 +12,7 @@ import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_topology.proto import topology_to_proto
+from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.history.errors import (
     BadHistoryRequestError,
@@ -19,7 +20,6 @@ from hyperscout_collector.history.errors import (
     NotKeptError,
 )
 from hyperscout_collector.history.reader import time_ns
-from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.grpc.handlers import streaming, unary, watching
 
@@ -35,6 +35,14 @@ _CODES: dict[type[HistoryError], grpc.StatusCode] = {
 _Answer = TypeVar("_Answer")
 
 
+class History(Protocol):
+    """What answers queries about earlier topologies. The methods block and raise HistoryError."""
+
+    def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse: ...
+
+    def topology_at(self, at_ns: int) -> Topology: ...
+
+
 class ReadBackend(Protocol):
     """The part of a replica that `TopologyReads` uses. No method blocks."""
 
@@ -42,7 +50,7 @@ class ReadBackend(Protocol):
     def watchers(self) -> Hub: ...
 
     @property
-    def history(self) -> Recorder | None:
+    def history(self) -> History | None:
         """The reader of the history; None = no history is kept."""
 
 
@@ -72,7 +80,7 @@ class TopologyReads:
             current = self._published.watchers.current
             return await self._read(self._reads, context, current.get_response, request.omit_links)
 
-        def then(history: Recorder) -> bytes:
+        def then(history: History) -> bytes:
             topology = history.topology_at(time_ns(request.at))
             found = topology_to_proto(topology, omit_links=request.omit_links)
             return bytes(pb.GetTopologyResponse(topology=found).SerializeToString())
@@ -95,7 +103,7 @@ class TopologyReads:
     async def list_history(self, request: pb.ListHistoryRequest, context: Any) -> pb.ListHistoryResponse:
         return await self._of_history(lambda history: history.events(request), context)
 
-    async def _of_history(self, ask: Callable[[Recorder], _Answer], context: Any) -> _Answer:
+    async def _of_history(self, ask: Callable[[History], _Answer], context: Any) -> _Answer:
         if (history := self._published.history) is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_HISTORY)
             raise AssertionError("unreachable: abort raises")
