@@ -56,7 +56,7 @@ READS = [
 
 
 class Replicas:
-    """A leader, and a standby that follows it. `leader`: whom the Lease names."""
+    """A leader, and a standby that follows it. `leader`: the one that the Lease names."""
 
     def __init__(self, leader: Collector, follower: Follower, standby: Standby) -> None:
         self.leader = leader
