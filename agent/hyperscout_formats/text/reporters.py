@@ -17,10 +17,9 @@ _SWITCH: Final = "switch/"
 _FABRIC: Final = "fabric/"
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123
 _NO_CLUSTERS: Final = frozenset({_SWITCH[:-1], _FABRIC[:-1]})  # reporters with these prefixes are no nodes
-# A node selector of a request names a cluster by this label, which no node carries; "" = the collector's own.
-CLUSTER_LABEL: Final = "hyperscout.io/cluster"
+ANY_CLUSTER: Final = "any"  # in a request for a placement
 CLUSTER_FORM: Final = (
-    "a DNS label (at most 63 lower-case letters, digits and '-') other than 'switch' and 'fabric'"
+    "a DNS label (at most 63 lower-case letters, digits and '-') other than 'switch', 'fabric' and 'any'"
 )
 
 
@@ -56,7 +55,7 @@ def is_node(reporter: str) -> bool:
 
 def is_cluster(text: str) -> bool:
     """Return whether the text is a valid name of a cluster. `CLUSTER_FORM` says what is."""
-    return _LABEL.fullmatch(text) is not None and text not in _NO_CLUSTERS
+    return _LABEL.fullmatch(text) is not None and text not in {*_NO_CLUSTERS, ANY_CLUSTER}
 
 
 def node_in(cluster: str, name: str) -> str:

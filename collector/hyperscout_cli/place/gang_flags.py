@@ -55,6 +55,7 @@ class Gang:
     prefer_spread: tuple[str, ...] = ()
     even: str | None = None
     avoid: tuple[str, ...] = ()
+    clusters: str | None = None
     use_down: bool = False
     node_selector: tuple[str, ...] = ()
     toleration: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ _FLAG_OF = {
     "resources": "--gpus-per-worker",
 }
 # Fields of a request that one flag gives.
-_FIELDS = {"highest_tier_allowed", "resources", "node_selector", "single_numa", "even", "avoid"}
+_FIELDS = {"highest_tier_allowed", "resources", "node_selector", "single_numa", "even", "avoid", "clusters"}
 
 
 def _flag(name: str) -> str:
@@ -278,6 +279,7 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
         spread=spreads.get(None),
         even=gang.even or "",
         avoid=gang.avoid,
+        clusters=() if gang.clusters is None else gang.clusters.split(","),
         use_down=gang.use_down,
         priority=gang.priority or 0,
         packing=pb.PACKING_FRAGMENTS if gang.packing == "fragments" else pb.PACKING_UNSPECIFIED,

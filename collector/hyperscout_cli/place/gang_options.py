@@ -85,6 +85,13 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         shell_complete=names("nodes", "hypernodes"),
         help="Nodes and HyperNodes that are not used; a name may be a host list such as gpu-[01-16].",
     ),
+    click.option(
+        "--clusters",
+        metavar="NAME,...",
+        show_default="the collector's own",
+        help='Clusters that may be used, or `any`; "" = the collector\'s own. All workers are placed in '
+        "one of them: where the gang needs the lowest tier, else in the own one, else in the first by name.",
+    ),
     click.option("--use-down", is_flag=True, help="Also use nodes whose own link is down."),
     click.option(
         "--packing",

@@ -10,7 +10,7 @@ from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_placer.demands.node_masks import MaskTable
 from hyperscout_placer.messages.placements import explanation_message, placement_message, predicted_for
 from hyperscout_placer.messages.requests import request_of
-from hyperscout_placer.solve.elastic import place_elastic
+from hyperscout_placer.solve.clusters import place_in_cluster
 from hyperscout_placer.solve.explain import explain
 from hyperscout_topology.topology import Topology
 
@@ -47,13 +47,13 @@ class OfflinePlacer:
 
     def place(self, message: pb.PlaceRequest) -> pb.Placement:
         request, capacity, masks = self._meant(message)
-        answer = place_elastic(capacity, request, masks)
+        answer = place_in_cluster(capacity, request, masks)
         predicted = predicted_for(answer, self._forest, speeds_of(self._topology, self._forest))
         return placement_message("", request, answer, self._forest, predicted)
 
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
         request, capacity, masks = self._meant(message)
-        answer, speeds = place_elastic(capacity, request, masks), speeds_of(self._topology, self._forest)
+        answer, speeds = place_in_cluster(capacity, request, masks), speeds_of(self._topology, self._forest)
         found = explain(capacity, request, answer, masks, limit=limit, speeds=speeds)
         return explanation_message("", request, found, self._forest)
 

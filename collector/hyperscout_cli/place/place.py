@@ -7,7 +7,6 @@ from hyperscout_formats.text.counts import count
 
 from hyperscout_cli.place.gang_flags import Gang
 from hyperscout_cli.place.gang_options import capacity_option, gang_options, nodes_option
-from hyperscout_cli.place.place_cluster import check_clusters, chosen_cluster, restrict
 from hyperscout_cli.place.placement_files import Files
 from hyperscout_cli.shared.command import SeveralCommand
 from hyperscout_cli.shared.errors import NO
@@ -36,7 +35,7 @@ Examples:
   hyperscout place --workers 16 --spread 8:leaf --group-size 8 --group-tier leaf --prefer-spread 1:node:8
   hyperscout place --topology fabric.json --capacity free.json --request job.json -o json
   hyperscout place --workers 64 --gang train-7 --reserve --expires 30m
-  hyperscout place --workers 64 --any-cluster   in one of several clusters
+  hyperscout place --workers 64 --clusters any   in one of several clusters
   sbatch -w "$(hyperscout place --workers 64 -o hostlist)" job.sh
 
 \b
@@ -50,12 +49,6 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
 @gang_options
 @capacity_option
 @nodes_option
-@click.option(
-    "--cluster",
-    metavar="NAME",
-    help='Use only nodes of this one of several clusters; "" = the collector\'s own cluster.',
-)
-@click.option("--any-cluster", is_flag=True, help="Use only nodes of the cluster where the gang costs least.")
 @click.option("--explain", is_flag=True, help="Also show the candidates, and why each was not chosen.")
 @click.option("--gang", "name", metavar="NAME", help="Name of the gang, for --reserve.")
 @click.option("--reserve", is_flag=True, help="Reserve the nodes at the collector.")
@@ -74,8 +67,6 @@ def place(
     gang: Gang,
     capacity: str | None,
     nodes: str | None,
-    cluster: str | None,
-    any_cluster: bool,
     explain: bool,
     name: str | None,
     reserve: bool,
@@ -101,7 +92,6 @@ def place(
         raise click.UsageError("--gang and --reserve need a collector: a file has no reservations")
     if expires_s is not None and not reserve:
         raise click.UsageError("--expires needs --reserve: a dry run reserves nothing")
-    check_clusters(cluster, any_cluster, topology)
     check_sources(gang, files, unnamed=unnamed)
     message = gang.message()
     message.gang = _name(name, message.gang)
@@ -113,10 +103,6 @@ def place(
     if expires_s is not None:
         message.expires_in.FromMilliseconds(round(expires_s * 1000))
     with placer(gang, files=files, collector=collector, unnamed=unnamed) as asked:
-        if any_cluster:
-            cluster = chosen_cluster(asked, message)
-        if cluster is not None:
-            restrict(message.parts, cluster)
         return _answer(asked, message, explain=explain, output=output)
 
 

@@ -85,6 +85,7 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
     return {
         "Gang": placement.gang,
         "Workers": _workers(placement),
+        "Cluster": placement.cluster or ("the collector's own" if request and request.clusters else ""),
         "Within": held or "no HyperNode: it spans islands",
         "Domains": ", ".join(f"{n} of {names.tier(tier)}" for n, tier in used),
         "Nodes": str(placement.nodes),

@@ -126,7 +126,12 @@ class _Count:
         return found
 
     def _estimate(self, capacity: Capacity) -> Estimate:
-        return Estimate(capacity, self._request, self._masks, capacity.forest.below(self._request.avoid))
+        return Estimate(
+            capacity,
+            self._request,
+            self._masks,
+            capacity.forest.barred(self._request.avoid, self._request.cluster),
+        )
 
 
 def choose(

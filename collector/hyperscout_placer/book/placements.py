@@ -45,7 +45,7 @@ from hyperscout_placer.cluster.numa_zones import ZoneDevices
 from hyperscout_placer.cluster.request import Request, size
 from hyperscout_placer.cluster.speeds import TierSpeed
 from hyperscout_placer.repair.repair import Move
-from hyperscout_placer.solve.elastic import place_elastic, with_counts
+from hyperscout_placer.solve.clusters import as_placed, place_in_cluster
 from hyperscout_placer.solve.place import NO_MASKS
 
 OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
@@ -65,7 +65,7 @@ class Placements:
         *,
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
-        engine: Engine = place_elastic,
+        engine: Engine = place_in_cluster,
         decided: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.drain: Drain | None = None
@@ -188,7 +188,7 @@ class Placements:
         answer = place_around(drain, self._engine, capacity, request, masks)
         reserves = not dry_run
         if isinstance(answer, Placement):
-            placed = with_counts(request, answer.counts)
+            placed = as_placed(request, answer)
             answer = with_zones(self._free.nodes, placed, answer)
             if reserves:
                 self._hold(Reservation(gang, holder, placed, answer, self._clock_ns(), expires_ns))
@@ -221,7 +221,7 @@ class Placements:
                 self.tried(found)
                 return found.answer
             self._check_new(gang, request)
-            placed = with_counts(request, found.answer.counts)
+            placed = as_placed(request, found.answer)
             held = Reservation(gang, holder, placed, found.answer, self._clock_ns(), expires_ns)
             nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
@@ -249,7 +249,7 @@ class Placements:
             began_s = self._timer()
             answer = place_around(drain, self._engine, capacity, request, masks)
             if nodes is not None and isinstance(answer, Placement):
-                answer = with_zones(nodes, with_counts(request, answer.counts), answer)
+                answer = with_zones(nodes, as_placed(request, answer), answer)
             return Trial(answer, self._timer() - began_s)
 
         return capacity, answered

@@ -198,11 +198,12 @@ def is_quick(request: Request) -> bool:
     """Whether a decision takes milliseconds at most.
 
     This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
-    take as long as several kinds of workers, and an elastic gang as long as several gangs.
+    take as long as several kinds of workers, an elastic gang as long as several gangs, and a gang with
+    several clusters as long as one in each.
     """
     part: Group | Workers = request.gang
     while isinstance(part, Group):
         if len(part.parts) != 1 or part.elastic is not None:
             return False
         part = part.parts[0]
-    return part.elastic is None and size(request.gang) <= _QUICK
+    return part.elastic is None and size(request.gang) * max(1, len(request.clusters)) <= _QUICK

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from hyperscout_formats.text.reporters import cluster_of
 
 from hyperscout_placer.cluster.forest import Forest, Longs
 from hyperscout_placer.cluster.numa_zones import Zone
@@ -61,6 +62,11 @@ class Placement:
     relaxed: tuple[str, ...] = ()
     zones: tuple[Zone | None, ...] = ()
     counts: tuple[int, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster of all nodes; "" = the collector's own."""
+        return cluster_of(self.nodes[0]) if self.nodes else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ Nodes and domains are numbered in tree order (children by name). So a domain is 
 children are a slice of the tier below, and ranks in number order follow the tree.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_topology.names import tier_level
 from hyperscout_topology.topology import HyperNode, Topology
 
@@ -59,7 +60,8 @@ class Forest:
     """All tiers. `nodes`: names in tree order; `index`: number by name. `layers`: tier 1 first.
 
     `degraded`: (nodes,) number of the node's own links that are degraded. `down`: (nodes,) whether the node
-    is down (see `Health`).
+    is down (see `Health`). `clusters`: (nodes,) by cluster, whether the node belongs to it; empty = all nodes
+    belong to the collector's own cluster.
     """
 
     generation: int
@@ -68,6 +70,7 @@ class Forest:
     layers: tuple[Layer, ...]
     degraded: Longs
     down: Flags
+    clusters: Mapping[str, Flags] = field(default_factory=dict)
 
     @classmethod
     def of(cls, topology: Topology) -> "Forest":
@@ -115,6 +118,7 @@ class Forest:
             tuple(layers),
             np.array([health.nodes.get(node, 0) for node in nodes], np.int64),
             np.array([node in health.down for node in nodes], np.bool_),
+            _clusters(nodes),
         )
 
     @property
@@ -160,6 +164,14 @@ class Forest:
             for i, name in enumerate(layer.names):
                 if name in names:
                     found[layer.start[i] : layer.stop[i]] = True
+        return found
+
+    def barred(self, avoid: frozenset[str], cluster: str) -> Flags:
+        """(nodes,) the nodes to avoid, as `below` finds them, and the nodes of all other clusters."""
+        found = self.below(avoid)
+        if self.clusters:
+            mine = self.clusters.get(cluster)
+            found |= True if mine is None else ~mine
         return found
 
     def holder(self, nodes: Sequence[int] | Longs) -> tuple[int, str] | None:
@@ -243,6 +255,14 @@ def say_tier(forest: Forest, tier: int) -> str:
         return f"tier 0 ({NODE})"
     name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
     return f"tier {tier} ({name})" if name else f"tier {tier}"
+
+
+def _clusters(nodes: Sequence[str]) -> dict[str, Flags]:
+    of_node = [cluster_of(node) for node in nodes]
+    if not any(of_node):
+        return {}
+    column = np.array(of_node)
+    return {cluster: column == cluster for cluster in sorted(set(of_node))}
 
 
 def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:

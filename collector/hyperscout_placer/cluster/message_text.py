@@ -17,6 +17,11 @@ def say_amount(resource: str, amount: int) -> str:
     return f"{figure(resource, amount)} {resource}"
 
 
+def say_cluster(name: str) -> str:
+    """The name of a cluster as text."""
+    return f"cluster {name}" if name else "the collector's own cluster"
+
+
 def figure(resource: str, amount: int) -> str:
     """The amount as text, without the resource's name."""
     if resource == "cpu":

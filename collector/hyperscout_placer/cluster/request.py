@@ -98,9 +98,9 @@ class Request:
 
     `demands`: by role, what it demands of nodes: JSON of the fields of a pod's spec. `priority`: as that of a
     pod. `packing` "fragments": what still fits in the used domains and nodes is compared before their number.
-    `replaced`: which tiers of the request do not exist, and what replaces them, in words. `impossible`:
-    why the request has no place in this hierarchy, "" = it may have one. They explain the constraints and
-    are none: requests that differ only in them are equal.
+    `cluster`: only its nodes are used; "" = the collector's own. `clusters`: candidates for it; () = only it.
+    `replaced`: the tiers that do not exist, and what replaces them, in words. `impossible`: why there is no
+    place in this hierarchy, "" = there may be one. Requests that differ only in these two are equal.
     """
 
     gang: Group
@@ -110,6 +110,8 @@ class Request:
     demands: tuple[tuple[str, str], ...] = ()
     priority: int = 0
     packing: Packing = "compact"
+    cluster: str = ""
+    clusters: tuple[str, ...] = ()
     replaced: tuple[str, ...] = field(default=(), compare=False)
     impossible: str = field(default="", compare=False)
 

@@ -84,6 +84,7 @@ def _placed_message(
         bound=None if answer.bound is None else cost_message(answer.bound),
         predicted=predicted_message(predicted),
         elastic=map(_elastic_message, elastic_parts(request.gang)),
+        cluster=answer.cluster,
     )
     if message.elastic:
         message.min_workers, message.max_workers = size(at_least(request).gang), size(at_most(request).gang)
@@ -223,8 +224,8 @@ def _cost(message: pb.PlacementCost) -> Cost:
 def placement_json(message: pb.Placement) -> dict[str, Any]:
     """The object of `place -o json`: keys in a fixed order, None for missing values.
 
-    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt`, `failedNodes`, `elastic`, `minWorkers` and
-    `maxWorkers` are at the end, and only where they are set.
+    `bound`, `gang`, `holder`, `reservedAt`, `expiresAt`, `failedNodes`, `elastic`, `minWorkers`, `maxWorkers`
+    and `cluster` are at the end, and only where they are set.
     """
     found: dict[str, Any] = {
         "placed": message.placed,
@@ -252,6 +253,8 @@ def placement_json(message: pb.Placement) -> dict[str, Any]:
     if message.elastic:
         found["elastic"] = [_elastic_json(x) for x in message.elastic]
         found["minWorkers"], found["maxWorkers"] = message.min_workers, message.max_workers
+    if message.cluster:
+        found["cluster"] = message.cluster
     return found
 
 

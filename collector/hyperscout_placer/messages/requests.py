@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_formats.text.reporters import ANY_CLUSTER
 
 from hyperscout_placer.cluster.forest import Forest, ForestError, Tiers
 from hyperscout_placer.cluster.message_text import with_tier_names
@@ -70,8 +71,11 @@ def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
     if not forest.layers:  # no tier and no name exists: `place` refuses the request
         return checked(Request(unconstrained(_request(message, lambda where, text: 0).gang)), 0)
     _check_names(message.avoid, forest)
+    clusters = _clusters(message.clusters, forest)
     try:
-        asked = replace(_request(message, tier), replaced=tiers.replaced)
+        asked = replace(_request(message, tier), cluster=clusters[0], replaced=tiers.replaced)
+        if len(clusters) > 1:
+            asked = replace(asked, clusters=clusters)
         loose = checked(replace(asked, gang=unconstrained(asked.gang)), 0)
     except RequestError as error:
         raise RequestError(_as_in_message(str(error), message)) from error
@@ -92,7 +96,8 @@ def stored_request(message: pb.PlaceRequest) -> Request:
             raise RequestError(f"{where}: {text!r}: expected a number")
         return int(text)
 
-    return _request(message, tier)
+    request = _request(message, tier)
+    return replace(request, cluster=message.clusters[0]) if message.clusters else request
 
 
 def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
@@ -109,6 +114,7 @@ def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
         even=_tier_text(request.gang.even),
         priority=request.priority,
         packing=pb.PACKING_FRAGMENTS if request.packing == "fragments" else pb.PACKING_COMPACT,
+        clusters=request.clusters or ([request.cluster] if request.cluster else ()),
     )
     put_demands(request.demands, message.parts)
     return message
@@ -235,6 +241,23 @@ def _check_names(avoid: Iterable[str], forest: Forest) -> None:
             raise RequestError(
                 f"avoid[{i}]: {name[:MAX_NAME_CHARS]!r}: unknown: expected the name of a node or HyperNode"
             )
+
+
+def _clusters(names: Sequence[str], forest: Forest) -> tuple[str, ...]:
+    """The clusters that a request names, at least one. Raises RequestError."""
+    known = tuple(forest.clusters) or ("",)
+    if ANY_CLUSTER in names:
+        if len(names) > 1:
+            raise RequestError(f"clusters: {ANY_CLUSTER}: expected no other name beside it")
+        return known
+    for i, name in enumerate(names or ("",)):
+        if name not in known:
+            there = ", ".join(x or '""' for x in known)
+            raise RequestError(
+                f"clusters[{i}]: {name[:MAX_NAME_CHARS]!r}: no node of this cluster is in the topology: "
+                f"expected {ANY_CLUSTER}, or some of {there}"
+            )
+    return tuple(dict.fromkeys(names)) or ("",)
 
 
 def _as_in_message(error: str, message: pb.PlaceRequest) -> str:

@@ -151,8 +151,9 @@ class _Search:
         forest = self._forest
         kind = self._layout.kinds[self._layout.reference_kind]
         wanted = self._layout.placed
-        now = View(self._capacity, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
-        then = View(emptied, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
+        barred = forest.barred(self._request.avoid, self._request.cluster)
+        now = View(self._capacity, self._request, self._masks, barred).fit(kind)
+        then = View(emptied, self._request, self._masks, barred).fit(kind)
         found: list[_Target] = []
         bound = max(1, highest(forest, self._request))
         for layer in forest.layers[:bound]:

@@ -62,7 +62,7 @@ class Gang:
             request,
             masks,
             tuple(forest.index.get(name, -1) for name in nodes),
-            forest.below(request.avoid),
+            forest.barred(request.avoid, request.cluster),
             max(1, highest(forest, request)),
         )
 
@@ -325,7 +325,7 @@ def anew(gang: Gang, request: Request) -> Placement | Refusal:
         capacity.set_free(forest.nodes[at], free)
     here = [(forest.nodes[at], need) for at, need in zip(gang.before, layout.needs, strict=True) if at >= 0]
     capacity.give([node for node, _ in here], [need for _, need in here])
-    barred = gang.barred & ~forest.below(request.avoid)
+    barred = gang.barred & ~forest.barred(request.avoid, request.cluster)
     if barred.any():
         avoid = {forest.nodes[at] for at in np.flatnonzero(barred).tolist()}
         request = replace(request, avoid=request.avoid | avoid)

@@ -19,8 +19,7 @@ from hyperscout_placer.solve.costs import NEVER, among_least, keep_least, less
 from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free, Parts
 from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
-from hyperscout_placer.solve.tables import Held
-from hyperscout_placer.solve.work import TooBigError, Work
+from hyperscout_placer.solve.tables import Held, TooBigError, Work
 
 MAX_ENTRIES: Final = 2 * 10**7  # entries of the tables that are in memory at once
 MAX_COSTS: Final = 3 * 10**6  # costs of the children of the top that are compared

@@ -14,7 +14,7 @@ from hyperscout_placer.cluster.answer import Placement, Refusal
 from hyperscout_placer.cluster.capacity import Capacity, Mask
 from hyperscout_placer.cluster.request import Group, Range, Request, RequestError, Workers, size
 from hyperscout_placer.solve.place import NO_MASKS, find_place, place, refused
-from hyperscout_placer.solve.work import Work
+from hyperscout_placer.solve.tables import Work
 
 _T = TypeVar("_T")
 

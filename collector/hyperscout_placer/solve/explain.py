@@ -20,7 +20,8 @@ from hyperscout_placer.cluster.kinds import reference_of
 from hyperscout_placer.cluster.message_text import many
 from hyperscout_placer.cluster.request import Request, ends, size, within_node, without_preferences
 from hyperscout_placer.cluster.speeds import TierSpeed, default_speeds
-from hyperscout_placer.solve.elastic import at_least, with_counts
+from hyperscout_placer.solve.clusters import as_placed
+from hyperscout_placer.solve.elastic import at_least
 from hyperscout_placer.solve.estimate import Estimate
 from hyperscout_placer.solve.place import place
 
@@ -71,11 +72,11 @@ def explain(
     limit: int = 10,
     speeds: Sequence[TierSpeed] = (),
 ) -> Explanation:
-    """Explain an answer that `place` or `place_elastic` gave on this capacity.
+    """Explain an answer that `place` or `place_in_cluster` gave on this capacity.
 
     `speeds`: as `speeds.speeds_of` returns them; empty = defaults.
     """
-    request = at_least(request) if isinstance(answer, Refusal) else with_counts(request, answer.counts)
+    request = at_least(request) if isinstance(answer, Refusal) else as_placed(request, answer)
     return _Explainer(capacity, request, masks, max(1, limit), speeds).explanation(answer)
 
 
@@ -141,7 +142,9 @@ class _Explainer:
         self._gang = without_preferences(within_node(request).gang)
         self._prefers = without_preferences(request.gang) != request.gang
         self._workers = size(request.gang)
-        self._estimate = Estimate(self._capacity, request, masks, self._forest.below(request.avoid))
+        self._estimate = Estimate(
+            self._capacity, request, masks, self._forest.barred(request.avoid, request.cluster)
+        )
         self._reference, self._alike = reference_of(request.gang, masks)
 
     def explanation(self, answer: Placement | Refusal) -> Explanation:

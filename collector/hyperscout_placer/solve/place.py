@@ -29,7 +29,7 @@ from hyperscout_placer.cluster.widths import widths_of
 from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.refusal import refusal
 from hyperscout_placer.solve.search import Search
-from hyperscout_placer.solve.work import Work
+from hyperscout_placer.solve.tables import Work
 
 NO_MASKS: Mapping[str, Mask] = {}
 
@@ -172,7 +172,7 @@ def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Fr
     forest = capacity.forest
     kinds = list(ends(request.gang))
     most, placed = reference_of(request.gang, masks)
-    barred = _barred(forest, request.avoid)
+    barred = _barred(forest, request.avoid, request.cluster)
     fits, sums = [], []
     for kind in kinds:
         fit = capacity.fit(kind, masks.get(kind.role), use_down=request.use_down)
@@ -199,14 +199,14 @@ def _free(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Fr
     return Free(forest, kinds.index(most), placed, fits, sums, *shared, fragments)
 
 
-def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
-    """(nodes,) the nodes to avoid; None = none.
+def _barred(forest: Forest, avoid: frozenset[str], cluster: str) -> Flags | None:
+    """(nodes,) the nodes to avoid and those of other clusters; None = none.
 
     Raises RequestError that names an unknown node or HyperNode.
     """
-    if not avoid:
+    if not avoid and not forest.clusters:
         return None
     unknown = avoid.difference(forest.index, *(layer.names for layer in forest.layers))
     if unknown:
         raise RequestError(f"avoid: {min(unknown)!r}: unknown: expected the name of a node or HyperNode")
-    return forest.below(avoid)
+    return forest.barred(avoid, cluster)

@@ -81,7 +81,9 @@ class _Reasons:
         self._tries = TRIES
         self._gang = request.gang
         self._workers = size(request.gang)
-        self._barred = self._forest.below(request.avoid)
+        self._avoided = self._forest.below(request.avoid)
+        self._foreign = self._forest.barred(frozenset(), request.cluster)
+        self._barred = self._avoided | self._foreign
         self._estimate = Estimate(capacity, request, masks, self._barred)
         self._taints = {node: text for mask in masks.values() for node, text in mask.taints.items()}
         self._tainted = np.zeros(len(self._forest.nodes), np.bool_)
@@ -156,8 +158,9 @@ class _Reasons:
         return ""
 
     def _anywhere(self, kind: Workers) -> np.ndarray:
-        """(nodes,) how many workers fit, on usable and unusable nodes."""
-        return self._capacity.fit(kind, None, use_down=True).nodes
+        """(nodes,) how many workers fit, on usable and unusable nodes of the cluster."""
+        fits = self._capacity.fit(kind, None, use_down=True).nodes
+        return np.where(self._foreign, 0, fits) if self._foreign.any() else fits
 
     def _of_one_node(self, kind: Workers) -> str:
         short = [
@@ -256,7 +259,7 @@ class _Reasons:
     def _why_not(self, nodes: list[int], kind: Workers) -> str:
         """What keeps a kind of worker off these nodes, in words."""
         down = int(self._forest.down[nodes].sum()) if not self._request.use_down else 0
-        avoided = int(self._barred[nodes].sum())
+        avoided = int(self._avoided[nodes].sum())
         mask = self._masks.get(kind.role)
         tainted = [node for node in nodes if mask is not None and node in mask.taints]
         masked = int((~mask.allowed[nodes]).sum()) - len(tainted) if mask is not None else 0
@@ -324,9 +327,9 @@ class _Reasons:
                 what = "node with a link of its" if len(down) == 1 else "nodes with a link of their"
                 yield f"{len(down)} {what} own down would be enough ({self._named(down)})"
                 return
-        if self._barred.any() and (found := self._would(replace(request, avoid=frozenset()))):
+        if self._avoided.any() and (found := self._would(replace(request, avoid=frozenset()))):
             at = sorted({forest.index[node] for node in found.nodes})
-            avoided = self._named([x for x in at if self._barred[x]])
+            avoided = self._named([x for x in at if self._avoided[x]])
             yield f"the gang fits if these nodes are not avoided: {avoided}"
             return
         if is_taints:
@@ -344,7 +347,7 @@ class _Reasons:
         """The placement of a changed request; None = there is none, or all trials are used."""
         masks = self._masks if masks is None else masks
         tops = self._forest.top + 1 if request.mode == "soft" else self._tops
-        barred = self._barred if request.avoid else np.zeros_like(self._barred)
+        barred = self._barred if request.avoid else self._foreign
         might = Estimate(self._capacity, request, masks, barred).workers(request.gang, tops)
         if self._tries == 0 or int(might.max()) < self._workers:
             return None

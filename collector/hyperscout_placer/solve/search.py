@@ -22,8 +22,7 @@ from hyperscout_placer.solve.free import Free
 from hyperscout_placer.solve.greedy import Greedy, cost_parts
 from hyperscout_placer.solve.ranks import nodes_by_rank
 from hyperscout_placer.solve.sifting import MAX_VALUES, values_to
-from hyperscout_placer.solve.tables import Held, Trees
-from hyperscout_placer.solve.work import TooBigError, Work
+from hyperscout_placer.solve.tables import Held, TooBigError, Trees, Work
 
 GUESSES: Final = 16  # domains of a tier that are filled greedily
 MAX_LOOKS: Final = 300_000  # unit trials, about a second; after them one domain per tier

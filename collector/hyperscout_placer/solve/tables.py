@@ -23,12 +23,30 @@ from hyperscout_placer.cluster.units import GANG, Units
 from hyperscout_placer.solve.costs import NEVER, keep_least
 from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.free import Free, Parts
-from hyperscout_placer.solve.work import TooBigError, Work
 
+MAX_WORK: Final = 2 * 10**9  # additions of table entries; about one or two seconds
 MAX_ENTRIES: Final = 2 * 10**7  # entries of the tables below one domain that are in memory at once
 _STEP: Final = 15_000  # fixed cost of a step, in table entries
 _Caps = tuple[tuple[int, int], ...]  # spread units, and the number of opened copies of each
 _State = tuple[int, ...]
+
+
+class TooBigError(Exception):
+    """The tables or the work for them would exceed the limit."""
+
+
+class Work:
+    """The remaining work for the tables of one request. `looks`: unit trials of greedy searches so far."""
+
+    def __init__(self, most: int = MAX_WORK) -> None:
+        self.looks = 0
+        self._left = most
+
+    def spend(self, amount: int) -> None:
+        """Raises TooBigError when the limit is exceeded, and in every later call."""
+        self._left -= amount
+        if self._left < 0:
+            raise TooBigError
 
 
 def _at(state: Iterable[Any]) -> Any:

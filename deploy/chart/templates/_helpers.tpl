@@ -188,7 +188,7 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- fail "gates.mode: \"on\" needs publish.hyperNodes: publish" -}}
 {{- end -}}
 {{- if and (ne .Values.gates.mode "off") .Values.collector.clusters -}}
-{{- fail "gates.mode: gates open pods of one cluster, and a placement may use the nodes of all; set gates.mode: off, or remove collector.clusters" -}}
+{{- fail "gates.mode: gates know the free resources of one cluster only; set gates.mode: off, or remove collector.clusters" -}}
 {{- end -}}
 {{- if has .Values.gates.namespace.name (list .Release.Namespace "default" "kube-system") -}}
 {{- fail (printf "gates.namespace.name: %s holds other objects, and the collector gets the right to write ConfigMaps there, which must not reach settings; name a namespace that holds nothing else" .Values.gates.namespace.name) -}}

@@ -494,6 +494,7 @@ class PlaceRequest(_message.Message):
     EVEN_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     PACKING_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
@@ -528,6 +529,12 @@ class PlaceRequest(_message.Message):
     def expires_in(self) -> _duration_pb2.Duration:
         """How long the nodes stay reserved. Unset: until they are released."""
 
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Clusters that may be used; "" = the collector's own, "any" alone = all. All workers are placed in one of them: where
+        the gang needs the lowest tier, else in the collector's own, else in the first by name. Empty: the collector's own.
+        """
+
     def __init__(
         self,
         *,
@@ -543,10 +550,11 @@ class PlaceRequest(_message.Message):
         even: _builtins.str = ...,
         priority: _builtins.int = ...,
         packing: Global___Packing.ValueType = ...,
+        clusters: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "expires_in", b"expires_in", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "packing", b"packing", "parts", b"parts", "priority", b"priority", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "clusters", b"clusters", "dry_run", b"dry_run", "even", b"even", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "packing", b"packing", "parts", b"parts", "priority", b"priority", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
     _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015
@@ -783,6 +791,7 @@ class Placement(_message.Message):
     ELASTIC_FIELD_NUMBER: _builtins.int
     MIN_WORKERS_FIELD_NUMBER: _builtins.int
     MAX_WORKERS_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang."""
     placed: _builtins.bool
@@ -805,6 +814,8 @@ class Placement(_message.Message):
     """Minimum number of workers of the gang; 0 = no part is elastic."""
     max_workers: _builtins.int
     """Maximum number of workers of the gang; 0 = no part is elastic."""
+    cluster: _builtins.str
+    """Cluster of the nodes; "" = the collector's own."""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
         """The node of each rank, sorted by rank."""
@@ -863,10 +874,11 @@ class Placement(_message.Message):
         elastic: _abc.Iterable[Global___ElasticPart] | None = ...,
         min_workers: _builtins.int = ...,
         max_workers: _builtins.int = ...,
+        cluster: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "bound", b"bound", "cost", b"cost", "expires_at", b"expires_at", "hypernode", b"hypernode", "predicted", b"predicted", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "elastic", b"elastic", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "max_workers", b"max_workers", "min_workers", b"min_workers", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cluster", b"cluster", "cost", b"cost", "domains", b"domains", "elastic", b"elastic", "exact", b"exact", "expires_at", b"expires_at", "failed_nodes", b"failed_nodes", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "max_workers", b"max_workers", "min_workers", b"min_workers", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015

@@ -137,6 +137,30 @@ async def test_what_moves_is_predicted_as_what_is_placed(world: World) -> None:
         assert not gone.placement.HasField("predicted")  # a rank stays where no fabric shows a node
 
 
+async def test_concurrent_gangs_get_clusters_of_their_own(world: World) -> None:
+    """The server chooses the cluster, in the same step as the nodes."""
+    tree = leaves(("a1", "a2", "east/a1", "west/a1"), ("east/a2", "east/a3", "a3", "west/a2"))
+    world.placements.set_topology(tree)
+    world.placements.set_unused({node: {"workers": 1} for node in tree.hypernodes[-1].nodes})
+    async with serving(world) as service:
+        answers = await asyncio.gather(
+            *(service.Place(request(2, gang=name, clusters=["any"])) for name in "abc")
+        )
+        found = [answer.placement for answer in answers]
+        assert sorted(x.cluster for x in found) == ["", "east", "west"]
+        used = [one.node for x in found for one in x.assignments]
+        assert len(set(used)) == len(used) == 6
+        listed = (await service.ListPlacements(pb.ListPlacementsRequest())).placements
+        assert [x.cluster for x in listed] == [x.cluster for x in sorted(found, key=lambda x: x.gang)]
+        full = (await service.Place(request(2, clusters=["east", "west"], dry_run=True))).placement
+        assert "cluster west: " in full.reason
+        several = pb.DefragmentRequest(request=request(2, clusters=["any"]))
+        assert await refused(service.Defragment(several)) == (
+            Code.INVALID_ARGUMENT,
+            "clusters: expected one: gangs are moved within a cluster",
+        )
+
+
 def sizes(placement: pb.Placement) -> tuple[list[str], list[tuple[int, int, int]]]:
     """Nodes by rank; count, minimum and maximum of each elastic part."""
     parts = [(x.count, x.min_count, x.max_count) for x in placement.elastic]
@@ -492,7 +516,7 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(placement_queries, "defragment", spoils)
     monkeypatch.setattr(placement_queries, "improvement", lambda *args: spoils(*args) and None)
     monkeypatch.setattr(placement_queries, "repair", spoils)
-    monkeypatch.setattr(placement_queries, "place_elastic", spoils)
+    monkeypatch.setattr(placement_queries, "place_in_cluster", spoils)
     monkeypatch.setattr(world.placements, "_engine", spoils)
     free = free_of(world.placements)
     async with serving(world) as service:

@@ -97,15 +97,15 @@ async def placed(address: str, *flags: str) -> tuple[int, set[str], str]:
 
 async def places_in_one_cluster(address: str, fabric: SimFabric) -> None:
     last_leaf = set(fabric.hosts[12:])
-    assert await placed(address, "--workers", "4", "--any-cluster") == (0, last_leaf, "")
-    code, nodes, _ = await placed(address, "--workers", "4", "--cluster", "")
+    assert await placed(address, "--workers", "4", "--clusters", "any") == (0, last_leaf, "")
+    code, nodes, _ = await placed(address, "--workers", "4")
     assert (code, len(nodes), {cluster_of(node) for node in nodes}) == (0, 4, {""})
-    code, nodes, _ = await placed(address, "--workers", str(len(nodes_of(fabric, EAST))), "--any-cluster")
+    code, nodes, _ = await placed(address, "--workers", str(len(nodes_of(fabric, EAST))), "--clusters", "any")
     assert (code, {cluster_of(node) for node in nodes}) == (0, {EAST}), "the own cluster is too small"
-    code, nodes, notes = await placed(address, "--workers", "16", "--any-cluster")
+    code, nodes, notes = await placed(address, "--workers", "16", "--clusters", "any")
     assert (code, nodes) == (3, set()), "no cluster has so many"
     assert "cluster east: " in notes
-    assert "cluster of the collector: " in notes
+    assert "the collector's own cluster: " in notes
 
 
 def labels_of(kube: Cluster) -> dict[str, dict[str, str]]:

@@ -30,10 +30,13 @@ from support.waiting import TIMEOUT_S
             "slurm_hook: No closing quotation",
         ),
         ({"clusters": ["east"]}, "expected NAME=FILE"),
-        ({"clusters": ["switch=/x"]}, "other than 'switch' and 'fabric'"),
+        ({"clusters": ["switch=/x"]}, "other than 'switch', 'fabric' and 'any'"),
         ({"clusters": ["East=/x"]}, "expected a DNS label"),
         ({"clusters": ["east=/x", "east=/y"]}, "east: expected one kubeconfig for each cluster"),
-        ({"clusters": ["east=/x"], "kubernetes": "publish", "gates": "on"}, "gates: they open pods of one"),
+        (
+            {"clusters": ["east=/x"], "kubernetes": "publish", "gates": "on"},
+            "gates: they know the free resources of one",
+        ),
         ({"clusters": ["east=/x"], "deployment": "collector"}, "deployment: set kubernetes too"),
     ],
 )

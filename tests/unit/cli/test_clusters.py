@@ -1,18 +1,13 @@
 """`--cluster`: what one of several clusters gets of a topology."""
 
 import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.place.place_cluster import chosen_cluster
-from hyperscout_formats.text.reporters import CLUSTER_LABEL
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.command_line import CommandLine
-from support.placement_service import placed, refused
 
 ALL = ("east/n1", "east/n2", "n1", "west/n1")
 TREE = Topology(
@@ -68,7 +63,6 @@ def test_the_tree_of_a_cluster_in_all_formats(run: CommandLine, saved: Path) -> 
             "findings have the names of all clusters",
         ),
         (["get", "hypernodes", "-w", "--cluster", "east", "--topology"], 2, "without --at and --cluster"),
-        (["place", "--workers", "1", "--cluster", "east", "--topology"], 2, "--any-cluster need a collector"),
     ],
 )
 def test_what_no_cluster_has(
@@ -79,62 +73,33 @@ def test_what_no_cluster_has(
     assert message in ran.err
 
 
-def test_a_gang_has_one_cluster(run: CommandLine) -> None:
-    ran = run("place", "--workers", "1", "--cluster", "east", "--any-cluster")
-    assert (ran.code, "give one of them" in ran.err) == (2, True)
-
-
-class FakePlacer:
-    """Answers dry runs with the placement of each cluster."""
-
-    def __init__(self, answers: dict[str, pb.Placement]) -> None:
-        self.answers = answers
-
-    def topology(self) -> Topology:
-        return TREE
-
-    def place(self, request: pb.PlaceRequest) -> pb.Placement:
-        assert request.dry_run
-        (cluster,) = {worker.node_selector[CLUSTER_LABEL] for worker in workers_of(request.parts)}
-        return self.answers[cluster]
-
-    def explain(self, request: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
-        raise AssertionError("nothing is explained")
-
-
-def workers_of(parts: Iterable[pb.Part]) -> Iterator[pb.Workers]:
-    for part in parts:
-        if part.HasField("group"):
-            yield from workers_of(part.group.parts)
-        else:
-            yield part.workers
-
-
-def at(top: int, nodes: int, left: int) -> pb.Placement:
-    """`left`: workers that would still fit."""
-    cost = pb.PlacementCost(top=top, domains=[1] * (top - 1), nodes=nodes, fragmentation=[left])
-    return placed("", "n1", cost=cost)
-
-
-COMPACT, FRAGMENTS = pb.PACKING_COMPACT, pb.PACKING_FRAGMENTS
+PLACE = ("place", "-o", "name", "--workers")
 
 
 @pytest.mark.parametrize(
-    ("packing", "answers", "cluster"),
+    ("flags", "code", "out", "err"),
     [
-        (COMPACT, {"": at(2, 2, 0), "east": at(1, 4, 9), "west": at(3, 1, 0)}, "east"),
-        (COMPACT, {"": refused(), "east": refused(), "west": at(3, 1, 0)}, "west"),
-        (COMPACT, {"": at(1, 2, 5), "east": at(1, 2, 5), "west": at(1, 2, 4)}, "west"),
-        (COMPACT, {"": at(1, 2, 5), "east": at(1, 2, 5), "west": at(1, 2, 5)}, ""),
-        (COMPACT, {"": at(1, 3, 5), "east": at(1, 2, 9), "west": at(1, 3, 0)}, "east"),
-        (FRAGMENTS, {"": at(1, 3, 5), "east": at(1, 2, 9), "west": at(1, 3, 0)}, "west"),
+        (["1"], 0, "node/n1\n", ""),
+        (["2"], 3, "", "the collector's own cluster: "),
+        (["2", "--clusters", "any"], 0, "node/east/n1\nnode/east/n2\n", ""),
+        (["1", "--clusters", "west,east"], 0, "node/east/n1\n", ""),
+        (["1", "--clusters", ",east"], 0, "node/n1\n", ""),
+        (["3", "--clusters", "any"], 3, "", "cluster west: "),
+        (["1", "--clusters", "any,east"], 2, "", "--clusters: any: expected no other name"),
+        (["1", "--clusters", "north"], 2, "", 'expected any, or some of "", east, west'),
     ],
 )
-def test_the_cluster_where_a_gang_costs_least(
-    packing: "pb.Packing.ValueType", answers: dict[str, pb.Placement], cluster: str
+def test_a_gang_has_one_cluster(
+    run: CommandLine, saved: Path, flags: list[str], code: int, out: str, err: str
 ) -> None:
-    worker = pb.Part(workers=pb.Workers(count=1))
-    group = pb.Part(group=pb.Group(count=2, parts=[worker]))
-    request = pb.PlaceRequest(parts=[worker, group], packing=packing)
-    assert chosen_cluster(FakePlacer(answers), request) == cluster
-    assert not any(worker.node_selector for worker in workers_of(request.parts)), "only a copy is restricted"
+    ran = run(*PLACE, *flags, "--topology", saved)
+    assert (ran.code, ran.out) == (code, out)
+    assert err in ran.err
+
+
+def test_the_answer_names_the_cluster(run: CommandLine, saved: Path) -> None:
+    flags = ("place", "--topology", saved, "--clusters", "any", "--workers")
+    assert json.loads(run(*flags, "2", "-o", "json").out)["cluster"] == "east"
+    assert "cluster" not in json.loads(run(*flags, "1", "-o", "json").out)
+    assert run(*flags, "2").out.splitlines()[1].split() == ["Cluster:", "east"]
+    assert run(*flags, "1").out.splitlines()[1].split() == ["Cluster:", "the", "collector's", "own"]

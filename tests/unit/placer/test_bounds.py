@@ -20,7 +20,7 @@ from hyperscout_placer.solve import chain, search, sifting
 from hyperscout_placer.solve import place as place_module
 from hyperscout_placer.solve.greedy import Greedy
 from hyperscout_placer.solve.place import place
-from hyperscout_placer.solve.work import Work
+from hyperscout_placer.solve.tables import Work
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode, worker_capacity
 from support.examples import seed_blocks, slow_after

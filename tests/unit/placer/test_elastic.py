@@ -34,7 +34,7 @@ from hyperscout_placer.solve.elastic import (
     with_counts,
 )
 from hyperscout_placer.solve.place import highest
-from hyperscout_placer.solve.work import Work
+from hyperscout_placer.solve.tables import Work
 from support.builders import worker_capacity
 from support.examples import in_blocks, seed_blocks
 from support.placer_instances import Instance, elastic_instance

@@ -17,7 +17,7 @@ from hyperscout_placer.solve.costs import less
 from hyperscout_placer.solve.equal_domains import Alike
 from hyperscout_placer.solve.place import place
 from hyperscout_placer.solve.sifting import Window, sifted
-from hyperscout_placer.solve.work import Work
+from hyperscout_placer.solve.tables import Work
 from support.placer_chain import random_chain
 from support.placer_instances import Instance
 

@@ -78,6 +78,10 @@ MEANT: dict[str, tuple[pb.PlaceRequest, Request]] = {
         ),
         Request(Group(1, (Workers(4, elastic=Range(2, 4)), Group(3, (Workers(2),), elastic=Range(1, 3))))),
     ),
+    "any cluster": (
+        request(1, clusters=["any"]),
+        Request(Group(1, (Workers(1),))),  # of the only cluster that has nodes
+    ),
     "to avoid": (
         request(1, avoid=["n01", "leaf-b"], use_down=True),
         Request(Group(1, (Workers(1),)), avoid=frozenset({"n01", "leaf-b"}), use_down=True),

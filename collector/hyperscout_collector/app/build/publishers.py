@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from hyperscout_formats.text.reporters import CLUSTER_LABEL, cluster_of, name_in_cluster
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster
 from hyperscout_gates.control.controller import Gates
 from hyperscout_gates.degradation.watch import DegradationSettings
 from hyperscout_gates.state.gang_state import GateSettings
@@ -60,17 +60,9 @@ class Publishers:
     warn: Callable[[str], Awaitable[None]] | None = None
 
     def node(self, name: str) -> Object | None:
-        """The stored form of a node of any cluster; None = it is unknown.
-
-        With several clusters, it has the label that selects its cluster.
-        """
+        """The stored form of a node of any cluster; None = it is unknown."""
         nodes = self.nodes.get(cluster_of(name))
-        found = None if nodes is None else nodes.get(name_in_cluster(name))
-        if found is None or self.nodes.keys() == {""}:
-            return found
-        metadata = found["metadata"]
-        labels = {**metadata["labels"], CLUSTER_LABEL: cluster_of(name)}
-        return {**found, "metadata": {**metadata, "labels": labels}}
+        return None if nodes is None else nodes.get(name_in_cluster(name))
 
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:

@@ -208,8 +208,7 @@ class PublisherSettings(BaseModel):
             raise ValueError(f"{names}: set kubernetes too; while it is off, nothing is written to a cluster")
         if self.clusters and self.gates != "off":
             raise ValueError(
-                "gates: they open pods of one cluster, and a placement may use the nodes of all: set gates: "
-                "off, or remove clusters"
+                "gates: they know the free resources of one cluster only: set gates: off, or remove clusters"
             )
         needs_gates = {
             "gates_on_degradation": self.gates_on_degradation != "off",

@@ -31,7 +31,8 @@ from hyperscout_placer.messages.placements import (
 from hyperscout_placer.repair.defrag import defragment
 from hyperscout_placer.repair.repair import Repair, improvement, repair
 from hyperscout_placer.repair.resize import Resized, resize
-from hyperscout_placer.solve.elastic import Counts, at_least, counts_of, place_elastic
+from hyperscout_placer.solve.clusters import place_in_cluster
+from hyperscout_placer.solve.elastic import Counts, at_least, counts_of
 from hyperscout_placer.solve.explain import explain
 
 _T = TypeVar("_T")
@@ -68,7 +69,7 @@ def explained(
     gang: str, request: Request, free: Free, limit: int, drain: Drain | None = None
 ) -> pb.ExplainPlacementResponse:
     capacity, masks = free.capacity, free.masks()
-    answer = _for_current_tiers(lambda: place_around(drain, place_elastic, capacity, request, masks))
+    answer = _for_current_tiers(lambda: place_around(drain, place_in_cluster, capacity, request, masks))
     if drain is not None:
         masks = drain.masks_of_others(request, capacity.forest, masks)
     found = explain(capacity, request, answer, masks, limit=limit, speeds=free.speeds)

@@ -281,6 +281,8 @@ class PlacementService:
         if most > _MAX_MOVES:
             raise RequestError(f"most_moves: {most}: expected at most {_MAX_MOVES}")
         gang, asked = request.request.gang, request_of(request.request, self._placements.capacity.forest)
+        if asked.clusters:
+            raise RequestError("clusters: expected one: gangs are moved within a cluster")
         free, book = self._free(asked), self._by_name()
         masks_of = self._masks.now(free.capacity.forest).of
         return await self._queries(queries.defragmented, gang, asked, book, masks_of, free, most)
