@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
 _log = logging.getLogger(__name__)
 
@@ -58,3 +60,18 @@ class TaskWatch:
             _log.error("%s failed", task.get_name(), exc_info=error)
             self._failure = self._failure or error
             self.failed.set()
+
+
+@asynccontextmanager
+async def running(
+    work: Coroutine[Any, Any, None], name: str, watch: TaskWatch | None = None
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a task beside the block, and cancel it at the end of the block."""
+    task = asyncio.create_task(work, name=name)
+    if watch is not None:
+        watch.add(task)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -59,9 +59,9 @@ def now_utc() -> datetime:
 class Elector:
     """A candidate for the Lease `namespace`/`name`. Run `run` as a task; call `release` after it has ended.
 
-    `identity` is a readable name; `token` makes it unique for each start. `run` and `release` may run on
-    another loop than the one that makes the elector and waits for changes. `highest()`: the highest number
-    that this process gave to a generation.
+    `me` is a readable name, unique for each start of a process. `run` and `release` may run on another loop
+    than the one that makes the elector and waits for changes. `highest()`: the highest number that this
+    process gave to a generation. `log`: where the election is logged.
 
     Raises RejectedError: namespace or name is not a valid name.
     """
@@ -72,12 +72,12 @@ class Elector:
         namespace: str,
         name: str,
         *,
-        identity: str,
-        token: str,
+        me: str,
         address: str,
         times: LeaseTimes,
         rng: Random,
         highest: Callable[[], int] = lambda: 0,
+        log: logging.Logger | None = None,
         clock: Callable[[], float] = boottime,
         now: Callable[[], datetime] = now_utc,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -85,7 +85,7 @@ class Elector:
         self._changed = Notices()
         self.problem: str | None = None  # why the Lease cannot be read or written; None if it can
         self.used = 0  # numbers of generations up to it may have been used before this term
-        self._election = Election(f"{identity}_{token}", address, times, rng)
+        self._election = Election(me, address, times, rng)
         self._kube = kube
         self._collection = api_path(_API, "leases", namespace=namespace)
         self._path = api_path(_API, "leases", name, namespace=namespace)
@@ -93,6 +93,7 @@ class Elector:
         self._clock = clock
         self._now = now
         self._highest = highest
+        self._log = log or _log
         self._sleep = sleep
         self._told = (False, False)  # (leading, may write) as logged last
         self._object: Object | None = None  # as read last; a write preserves what others added
@@ -114,7 +115,17 @@ class Elector:
 
     @property
     def may_write(self) -> bool:
-        return self._election.leading and self._clock() < self._election.write_until_s
+        return self.remaining_s() > 0
+
+    def remaining_s(self) -> float:
+        """Return the time that a write sent now may take, in seconds; 0 = nothing may be written."""
+        election = self._election
+        return max(0.0, election.write_until_s - self._clock()) if election.leading else 0.0
+
+    @property
+    def holder(self) -> str:
+        """The holder of the Lease, as read last; "" = none."""
+        return self._election.seen.record.holder if self._election.seen is not None else ""
 
     def leader_address(self) -> str:
         """Return the address of another replica that leads; "" if none is known."""
@@ -159,9 +170,9 @@ class Elector:
             if record is not None:
                 body = self._body(Write(record, lease.version, True, _RELEASE_TIMEOUT_S))
                 await self._kube.write("PUT", self._path, body, timeout_s=_RELEASE_TIMEOUT_S)
-                _log.info("the lease is released")
+                self._log.info("the lease is released")
         except KubeError as error:
-            _log.warning(
+            self._log.warning(
                 "the lease is not released, and another replica takes it after it expires: %s", error
             )
 
@@ -171,14 +182,14 @@ class Elector:
         self._told = (election.leading, self.may_write)
         if election.leading and not led:
             text = "elected, term %d, %d transitions of the lease: this replica leads as %s"
-            _log.info(text, election.term, self.transitions(), election.me)
+            self._log.info(text, election.term, self.transitions(), election.me)
         elif led and not election.leading:
             record = election.seen.record if election.seen is not None else Record()
-            _log.warning("deposed: %s holds the lease", record.holder or "no replica")
+            self._log.warning("deposed: %s holds the lease", record.holder or "no replica")
         elif led and wrote and not self.may_write:
-            _log.warning("the lease could not be renewed: nothing is written until it is")
+            self._log.warning("the lease could not be renewed: nothing is written until it is")
         elif led and self.may_write and not wrote:
-            _log.info("the lease is renewed: pending writes are sent")
+            self._log.info("the lease is renewed: pending writes are sent")
 
     async def _look(self, timeout_s: float) -> Event:
         try:
@@ -209,13 +220,13 @@ class Elector:
 
     def _failed(self, error: KubeError) -> Event:
         if self.problem is None:
-            _log.warning("lease: %s", error)
+            self._log.warning("lease: %s", error)
         self.problem = str(error)
         return Lost()
 
     def _succeeded(self) -> None:
         if self.problem is not None:
-            _log.info("the lease can be read and written again")
+            self._log.info("the lease can be read and written again")
             self.problem = None
 
     def _read(self, found: Object) -> Lease:

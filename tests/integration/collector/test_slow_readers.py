@@ -101,8 +101,7 @@ async def test_blocked_reads_do_not_delay_the_lease(tmp_path: Path, monkeypatch:
             async with Kube(configuration, limit) as kube, asyncio.timeout(TIMEOUT_S / 2):
                 elector = Elector(
                     *(kube, "ns", "lease"),
-                    identity="a",
-                    token="0",
+                    me="a_0",
                     address="127.0.0.1:1",
                     times=LeaseTimes(),
                     rng=Random(1),

@@ -2,83 +2,27 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
-from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
+from hyperscout_formats.text.reporters import cluster_of, node_in
 from hyperscout_sim.fabric.fabric import SimFabric
-from hyperscout_sim.fabric.shapes import clos3
 from kube.recorder import recording
 from support.agent_stream import AgentStream
 from support.callers import Code, said
-from support.collector_process import CollectorProcess, collector_process
 from support.collectors import host_cable, playing
 from support.findings import lldp
 from support.identities import AGENTS, AUDIENCE, Family, show
 from support.kubernetes import Cluster
-from support.published import Object, Published, leaf_of, published, status_at
+from support.published import leaf_of, published, status_at
+from support.two_clusters import EAST, collector_of_two, nodes_of, shared_fabric, whole
 
-EAST = "east"
-FLAGS = ("--settle-s", "1.5", "--hold-down-s", "0.1", "--restart-grace-s", "0", "--node-labels", "on")
+ELECTION = ("--leader-election", "--lease-namespace", "default")
 NAMESPACE, AGENT = AGENTS.split(":")
 ASK = [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]
-
-
-def shared_fabric() -> SimFabric:
-    """Two pods of two leaves with four hosts each. Every second host is a node of `east`, and so is the last
-    leaf. The first node of each cluster has the same name."""
-    fabric = clos3(2, 2, 4, 2, 1)
-    hosts = fabric.hosts
-    name = {host: node_in(EAST if i % 2 or i >= 12 else "", host) for i, host in enumerate(hosts)}
-    name[hosts[1]] = node_in(EAST, hosts[0])
-    adapters = tuple(
-        replace(x, host=name[x.host], description=f"{name_in_cluster(name[x.host])} {x.device}")
-        for x in fabric.adapters
-    )
-    return replace(fabric, adapters=adapters)
-
-
-def nodes_of(fabric: SimFabric, cluster: str) -> list[str]:
-    return [name_in_cluster(host) for host in fabric.hosts if cluster_of(host) == cluster]
-
-
-def members(hypernodes: Mapping[str, Object]) -> set[str]:
-    """The nodes that HyperNodes name."""
-    return {
-        member["selector"]["exactMatch"]["name"]
-        for h in hypernodes.values()
-        for member in h["spec"].get("members", ())
-        if member["type"] == "Node"
-    }
-
-
-async def whole(seen: Published, nodes: list[str]) -> None:
-    """Until exactly these nodes are in healthy leaves."""
-    await seen.until(
-        lambda now: (
-            members(now) == set(nodes)
-            and all(status_at(now, n, kind)[0] == good for n in nodes for kind, good in GOOD.items())
-        ),
-        "a healthy tree",
-    )
-
-
-GOOD = {"Ready": "True", "Degraded": "False", "Consistent": "True"}
-
-
-@asynccontextmanager
-async def collector(
-    kube: Cluster, east: Cluster, folder: Path, *flags: str
-) -> AsyncIterator[CollectorProcess]:
-    own = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
-    others = ("--clusters", f"{EAST}={east.kubeconfig}")
-    async with collector_process(folder, *own, *others, *FLAGS, *flags) as process:
-        yield process
 
 
 async def placed(address: str, *flags: str) -> tuple[int, set[str], str]:
@@ -134,7 +78,7 @@ async def test_each_api_server_gets_the_tree_of_its_own_nodes(
         recording(kube.plane) as written_here,
         recording(east.plane) as written_there,
         published(kube) as here,
-        collector(kube, east, tmp_path) as process,
+        collector_of_two(kube, east, tmp_path) as process,
         playing(process.address, fabric, connections=4) as player,
     ):
         async with published(east) as there:
@@ -194,7 +138,7 @@ async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
     async with (
         published(kube) as here,
         published(east) as there,
-        collector(kube, east, tmp_path / "a") as process,
+        collector_of_two(kube, east, tmp_path / "a") as process,
         playing(process.address, fabric, connections=4),
     ):
         await whole(here, own)
@@ -205,7 +149,9 @@ async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
     async with (
         recording(east.plane) as written_there,
         published(kube) as here,
-        collector(kube, east, tmp_path / "b", "--leader-election", "--lease-namespace", "default") as process,
+        collector_of_two(
+            kube, east, tmp_path / "b", "--leader-election", "--lease-namespace", "default"
+        ) as process,
         playing(process.address, fabric, connections=4),
     ):
         kube.cordon(victim)

@@ -15,6 +15,8 @@ from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.signals import Signal
 from support.waiting import TIMEOUT_S, until
 
+NO_THREAD: Any = None  # only the elections of other clusters need it
+
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
     """One that takes certificates only."""
@@ -116,7 +118,7 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
     election = asyncio.create_task(asyncio.Event().wait())
     replica = Replica(settings(tmp_path))
     work = asyncio.create_task(
-        replica._lead(settings(tmp_path), cast(Any, elector), follower, stop, cast(Any, election))
+        replica._lead(settings(tmp_path), cast(Any, elector), NO_THREAD, follower, stop, cast(Any, election))
     )
     async with asyncio.timeout(TIMEOUT_S):
         await Slow.begun.wait()
@@ -163,7 +165,12 @@ async def test_a_leader_ends_when_the_task_that_wakes_publishers_fails(
         async with asyncio.timeout(TIMEOUT_S):
             with pytest.raises(ZeroDivisionError):
                 await lead(
-                    settings(tmp_path), cast(Any, Leading()), follower, asyncio.Event(), cast(Any, election)
+                    settings(tmp_path),
+                    cast(Any, Leading()),
+                    NO_THREAD,
+                    follower,
+                    asyncio.Event(),
+                    cast(Any, election),
                 )
     finally:
         election.cancel()

@@ -1,109 +1,20 @@
 """The runner of the election, over an API server that keeps one Lease and fails on request."""
 
-import asyncio
-import itertools
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from hyperscout_kubernetes.client import Kube, Object
-from hyperscout_kubernetes.election import LeaseTimes
 from hyperscout_kubernetes.errors import (
-    ConflictError,
     ForbiddenError,
-    KubeError,
-    NotFoundError,
     NotLeaderError,
     UnreachableError,
 )
-from hyperscout_kubernetes.lease import ADDRESS, GENERATION, Elector, record_of
-from support.fake_time import FakeTime, settle
-
-
-class FakeApi:
-    """A Lease with a resource version. `error` is raised by every request while it is set."""
-
-    def __init__(self) -> None:
-        self.lease: Object | None = None
-        self.error: KubeError | None = None
-        self.asked: list[str] = []
-        self._versions = itertools.count(1)
-
-    async def get(
-        self, path: str, query: Mapping[str, Any] | None = None, *, timeout_s: float = 10.0
-    ) -> Object:
-        self._ask("GET", path)
-        if self.lease is None:
-            raise NotFoundError("no such lease")
-        return self.lease
-
-    async def write(self, method: str, path: str, body: Object, *, timeout_s: float = 10.0) -> Object:
-        self._ask(method, path)
-        here = self.lease["metadata"]["resourceVersion"] if self.lease is not None else None
-        if body["metadata"].get("resourceVersion") != here:
-            raise ConflictError("the object has been modified")
-        self.put(body)
-        assert self.lease is not None
-        return self.lease
-
-    def put(self, body: Object) -> None:
-        metadata = {**body["metadata"], "resourceVersion": str(next(self._versions))}
-        self.lease = {**body, "metadata": metadata}
-
-    def _ask(self, method: str, path: str) -> None:
-        self.asked.append(method)
-        if self.error is not None:
-            raise self.error
-
-
-class World:
-    def __init__(self) -> None:
-        self.time = FakeTime()
-        self.api = FakeApi()
-        self.tasks: list[asyncio.Task[None]] = []
-        self.highest: dict[str, int] = {}  # number of each candidate's last generation
-
-    def reserved(self) -> int:
-        assert self.api.lease is not None
-        return int(self.api.lease["metadata"]["annotations"][GENERATION])
-
-    def candidate(self, name: str) -> Elector:
-        async def sleep(delay_s: float) -> None:
-            await self.time.wait(asyncio.Event(), delay_s)
-
-        elector = Elector(
-            cast(Kube, self.api),
-            "ns",
-            "lease",
-            identity=name,
-            token="0",
-            address=f"{name}:50051",
-            times=LeaseTimes(),
-            rng=Random(name),
-            highest=lambda: self.highest.get(name, 0),
-            clock=self.time.clock,
-            now=lambda: datetime.fromtimestamp(self.time.now_s, UTC),
-            sleep=sleep,
-        )
-        self.tasks.append(asyncio.create_task(elector.run()))
-        return elector
-
-    async def end(self, at: int) -> None:
-        self.tasks[at].cancel()
-        await asyncio.gather(self.tasks[at], return_exceptions=True)
-
-    async def __aenter__(self) -> "World":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for at in range(len(self.tasks)):
-            await self.end(at)
+from hyperscout_kubernetes.lease import ADDRESS, GENERATION, record_of
+from support.fake_time import settle
+from support.lease_world import LeaseWorld
 
 
 async def test_one_leads_and_another_follows_when_it_dies() -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         a = world.candidate("a")
         await settle()
         b = world.candidate("b")
@@ -131,7 +42,7 @@ async def test_one_leads_and_another_follows_when_it_dies() -> None:
 
 
 async def test_what_is_released_is_taken_at_once() -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         a = world.candidate("a")
         await settle()
         b = world.candidate("b")
@@ -153,7 +64,7 @@ async def test_what_is_released_is_taken_at_once() -> None:
 
 
 async def test_a_server_that_is_away_stops_writes_not_the_term(caplog: pytest.LogCaptureFixture) -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         a, b = world.candidate("a"), world.candidate("b")
         await world.time.pass_s(5)
         leader, other = (a, b) if a.leading else (b, a)
@@ -174,7 +85,7 @@ async def test_a_server_that_is_away_stops_writes_not_the_term(caplog: pytest.Lo
 
 
 async def test_a_fence_is_of_one_term() -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         a = world.candidate("a")
         await world.time.pass_s(2)
         fence = a.fence()
@@ -192,7 +103,7 @@ async def test_a_fence_is_of_one_term() -> None:
 
 
 async def test_what_others_put_on_the_lease_is_kept() -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         world.candidate("a")
         await world.time.pass_s(2)
         assert world.api.lease is not None
@@ -207,7 +118,7 @@ async def test_what_others_put_on_the_lease_is_kept() -> None:
 
 
 async def test_a_lease_that_may_not_be_had_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         world.api.error = ForbiddenError("leases is forbidden")
         a = world.candidate("a")
         await world.time.pass_s(30)
@@ -233,7 +144,7 @@ def test_garbage_is_a_lease_without_a_holder(spec: Any) -> None:
 
 @pytest.mark.parametrize("address", ["", "nowhere", "10.0.0.1", "fd00::1:50051:x", "unix:/tmp/x", "a:b:99"])
 async def test_what_is_no_address_leads_nowhere(address: str) -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         world.candidate("a")
         await settle()
         b = world.candidate("b")
@@ -249,7 +160,7 @@ async def test_what_is_no_address_leads_nowhere(address: str) -> None:
 
 async def test_no_two_leaders_use_one_number() -> None:
     """The Lease says how far a leader may have come, before it comes there."""
-    async with World() as world:
+    async with LeaseWorld() as world:
         a = world.candidate("a")
         await settle()
         assert (a.used, world.reserved()) == (0, 1000), "before its first number"
@@ -275,7 +186,7 @@ async def test_no_two_leaders_use_one_number() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1" * 16, "\u0661", None, 7])
 async def test_a_number_that_is_none_counts_as_none(text: Any) -> None:
-    async with World() as world:
+    async with LeaseWorld() as world:
         world.api.put({"metadata": {"annotations": {GENERATION: text}}, "spec": {}})
         a = world.candidate("a")
         await settle()

@@ -10,7 +10,8 @@ packages.
 
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from hyperscout.v1.topology_pb2 import AgentStatus
 from hyperscout_formats.facts.facts import Gpu, LatencyPort, NcclRun
@@ -45,12 +46,12 @@ class Collector:
     """All components from the agents' streams to the publishers. `async with` starts and stops it.
 
     `clock`: None = the machine's; `timer`: monotonic seconds. `publishers`: used in addition to those in the
-    settings. `kube`: an existing client of the API server; it writes only while this collector leads, and so
-    do the clients of other clusters. `fence`: permits writes while this collector leads; None = that of
-    `kube`, or it always leads. `previous`: the topology that another leader published before this one took
-    over; it replaces the one saved on this disk. `agents`: those that the other leader knew. `used`: it may
-    have used numbers of generations up to this one. `transitions`: the number of times that the Lease moved
-    to another replica.
+    settings. `kube`: an existing client of the API server; it writes only while this collector leads.
+    `fence`: permits writes while this collector leads; None = that of `kube`, or it always leads. `fences`:
+    those of other clusters, by name; a cluster without one has `fence`. `previous`: the topology that another
+    leader published before this one took over; it replaces the one saved on this disk. `agents`: those that
+    the other leader knew. `used`: it may have used numbers of generations up to this one. `transitions`: the
+    number of times that the Lease moved to another replica.
 
     `start` sets `components`, `metrics` and the addresses. The other methods need them.
     """
@@ -65,6 +66,7 @@ class Collector:
         publishers: Sequence[Publisher] = (),
         kube: Kube | None = None,
         fence: Fence | None = None,
+        fences: Mapping[str, Fence] = MappingProxyType({}),
         previous: Topology | None = None,
         agents: Sequence[AgentStatus] = (),
         used: int = 0,
@@ -80,6 +82,7 @@ class Collector:
         self._publishers = publishers
         self._kube = kube
         self._fence = fence or (kube.fence if kube is not None else Fence())
+        self._fences = fences
         self._previous = previous
         self._agents, self._used = agents, used
         self._transitions = transitions
@@ -105,7 +108,7 @@ class Collector:
             clusters = {}
             for name, client in (await connected_clusters(self.settings)).items():
                 entered = await self._lifecycle.enter(f"client of cluster {name}", client)
-                clusters[name] = entered.fenced(self._fence)
+                clusters[name] = entered.fenced(self._fences.get(name, self._fence))
             context = Context(
                 self.settings,
                 kube,

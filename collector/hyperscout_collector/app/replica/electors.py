@@ -1,5 +1,6 @@
 """Builds what elects the leader: a Lease of Kubernetes, or a lock of PostgreSQL."""
 
+import logging
 import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -38,25 +39,40 @@ async def build_elector(
 
     `highest()`: as in `Elector`. Raises StartError.
     """
-    times, rng = LeaseTimes.of(settings.lease_duration_s), Random()  # noqa: S311 - jitter, not secrets
     if not has_lease(settings):
+        times, rng = LeaseTimes.of(settings.lease_duration_s), Random()  # noqa: S311 - jitter, not secrets
         try:
             return LockElector(postgresql_server(settings), address=address, times=times, rng=rng)
         except StoreError as error:
             raise StartError(str(error)) from error
-    namespace = own_namespace(settings, "leader_election")
 
     async def connection() -> Kube:
         return await stack.enter_async_context(await connected(settings))
 
+    return lease_elector(settings, await thread.run(connection()), address=address, highest=highest)
+
+
+def lease_elector(
+    settings: CollectorSettings,
+    kube: Kube,
+    *,
+    address: str = "",
+    highest: Callable[[], int] = lambda: 0,
+    log: logging.Logger | None = None,
+) -> Elector:
+    """Build a candidate for the Lease of the settings in a cluster. Raises StartError.
+
+    `address`: where the clients of the cluster find this replica, "" = not here. `highest()`, `log`: as in
+    `Elector`.
+    """
     return Elector(
-        await thread.run(connection()),
-        namespace,
+        kube,
+        own_namespace(settings, "leader_election"),
         settings.lease_name,
-        identity=settings.identity,
-        token=secrets.token_hex(4),
+        me=f"{settings.identity}_{secrets.token_hex(4)}",
         address=address,
-        times=times,
+        times=LeaseTimes.of(settings.lease_duration_s),
         highest=highest,
-        rng=rng,
+        rng=Random(),  # noqa: S311 - jitter, not secrets
+        log=log,
     )

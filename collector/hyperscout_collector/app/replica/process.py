@@ -24,12 +24,13 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.connections import host_port
 from hyperscout_runtime.errors import StartError
-from hyperscout_runtime.event_loops import loop_in_thread
-from hyperscout_runtime.task_watch import TaskWatch
+from hyperscout_runtime.event_loops import LoopThread, loop_in_thread
+from hyperscout_runtime.task_watch import TaskWatch, running
 
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.stores import postgresql_server
+from hyperscout_collector.app.replica.cluster_leases import cluster_leases
 from hyperscout_collector.app.replica.electors import AnyElector, build_elector, has_lease
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
@@ -83,7 +84,7 @@ async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> in
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
     try:
-        async with _own_certificate(settings), _running(trim_heaps(), "heaps"):
+        async with _own_certificate(settings), running(trim_heaps(), "heaps"):
             if settings.leader_election:
                 await Replica(settings).run(stop)
             else:
@@ -116,7 +117,7 @@ async def _own_certificate(settings: CollectorSettings) -> AsyncIterator[None]:
         issuer.check()
     except CertificateError as error:
         raise StartError(f"{error}: check tls_issuer_cert, tls_issuer_key and tls_cert") from error
-    async with _running(issuer.run(), "certificate-renewal"):
+    async with running(issuer.run(), "certificate-renewal"):
         yield
 
 
@@ -168,13 +169,13 @@ class Replica:
             follower = Follower(settings, elector.leader_address, rng=self._rng)
             try:
                 async with (
-                    _running(thread.run(elector.run()), "leader-election") as election,
-                    _running(_withdrawn(stop, elector, election), "withdrawal"),
+                    running(thread.run(elector.run()), "leader-election") as election,
+                    running(_withdrawn(stop, elector, election), "withdrawal"),
                 ):
                     while not (stop.is_set() or election.done()):
                         await self._stand_by(settings, elector, follower, stop, election)
                         if elector.leading and not stop.is_set():
-                            await self._lead(settings, elector, follower, stop, election)
+                            await self._lead(settings, elector, thread, follower, stop, election)
                     if election.done() and not election.cancelled():
                         election.result()  # raises: only a defect ends the election before it is cancelled
             finally:
@@ -202,7 +203,7 @@ class Replica:
                 followed=Followed(follower.renew(), history, follower.age_s, kube),
                 watch=watch,
             ) as standby,
-            _running(follower.run(), "follower", watch),
+            running(follower.run(), "follower", watch),
         ):
             leading = elector.until(lambda: elector.leading)
             await _first(stop.wait(), leading, watch.failed.wait(), asyncio.wait([election]))
@@ -213,6 +214,7 @@ class Replica:
         self,
         settings: CollectorSettings,
         elector: AnyElector,
+        thread: LoopThread,
         follower: Follower,
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
@@ -227,10 +229,12 @@ class Replica:
             fence, kube = elector.fence(), None
             if has_lease(settings):
                 kube = (await stack.enter_async_context(await connected(settings))).fenced(fence)
+            leases = await stack.enter_async_context(cluster_leases(settings, elector, thread, watch))
             collector = Collector(
                 settings,
                 kube=kube,
                 fence=fence,
+                fences={lease.cluster: lease.fence(fence) for lease in leases},
                 previous=previous,
                 agents=follower.agents,
                 used=max(elector.used, follower.floor),
@@ -241,8 +245,9 @@ class Replica:
             begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
-            waking = _wake_publishers(elector, collector)
-            await stack.enter_async_context(_running(waking, "publishers-wake", watch))
+            for one in (elector, *(lease.elector for lease in leases)):
+                waking = _wake_publishers(one, collector)
+                await stack.enter_async_context(running(waking, "publishers-wake", watch))
             crashed = collector.crashed.wait(), watch.failed.wait()
             await _first(stop.wait(), *crashed, elector.until(is_over), asyncio.wait([election]))
             if stop.is_set() or collector.crashed.is_set() or watch.failed.is_set():
@@ -305,7 +310,7 @@ async def recorded(
 
 
 async def _wake_publishers(elector: AnyElector, collector: Collector) -> None:
-    """Wake the publishers when writing is allowed again after a failed renewal of the Lease."""
+    """Wake the publishers when writing is allowed again after a failed renewal."""
     while True:
         await elector.until(lambda: not elector.may_write)
         await elector.until(lambda: elector.may_write)
@@ -361,21 +366,6 @@ async def _done(work: Coroutine[Any, Any, Any], *ends: Coroutine[Any, Any, Any])
             return False
         task.result()
         return True
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@contextlib.asynccontextmanager
-async def _running(
-    work: Coroutine[Any, Any, None], name: str, watch: TaskWatch | None = None
-) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run a task beside the block, and cancel it at the end of the block."""
-    task = asyncio.create_task(work, name=name)
-    if watch is not None:
-        watch.add(task)
-    try:
-        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
