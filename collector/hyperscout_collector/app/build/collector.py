@@ -79,6 +79,7 @@ class Collector:
         self.mtls_address = ""
         self.http_address = ""
         self.rest_address = ""
+        self.estimator_address = ""
         self._publishers = publishers
         self._kube = kube
         self._fence = fence or (kube.fence if kube is not None else Fence())
@@ -128,6 +129,7 @@ class Collector:
             raise
         self.address, self.mtls_address = addresses.grpc, addresses.grpc_mtls
         self.http_address, self.rest_address = addresses.http, addresses.rest
+        self.estimator_address = addresses.estimator
 
     def leave(self, reason: str, leader: str | None) -> None:
         """Set the reason that connected clients receive at the stop, and the leader's address.

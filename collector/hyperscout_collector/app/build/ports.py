@@ -49,6 +49,21 @@ def add_ports(server: grpc.aio.Server, settings: CollectorSettings) -> tuple[str
     return ports, _add(server, "mtls_listen", settings.mtls_listen, mutual)
 
 
+def add_estimator_port(server: grpc.aio.Server, settings: CollectorSettings) -> str:
+    """Add the port of the estimator to a server that has not started. Returns host:port. Raises StartError.
+
+    It has TLS if the collector has a certificate, and requires a client certificate if there is a CA for it.
+    """
+    credentials = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        try:
+            files = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+            credentials = ServerCertificates(*files).credentials()
+        except CertificateError as error:
+            raise StartError(f"{error}: check tls_cert, tls_key and tls_client_ca") from error
+    return _add(server, "estimator_listen", settings.estimator_listen, credentials)
+
+
 def _add(
     server: grpc.aio.Server, setting: str, address: str, credentials: grpc.ServerCredentials | None
 ) -> str:

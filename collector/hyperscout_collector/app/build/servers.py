@@ -19,14 +19,22 @@ from starlette.types import ASGIApp
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.lifecycle import Lifecycle
-from hyperscout_collector.app.build.ports import SERVICES, add_ports, rest_hosts, rest_server, start_http
+from hyperscout_collector.app.build.ports import (
+    SERVICES,
+    add_estimator_port,
+    add_ports,
+    rest_hosts,
+    rest_server,
+    start_http,
+)
 from hyperscout_collector.app.metrics.page import Metrics
 from hyperscout_collector.app.publication.pipeline import Pipeline
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.app.status.components import Callers, Components
+from hyperscout_collector.app.status.components import Callers, Components, Publishing
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.service import DiscoveryService, IngestSettings, server_options
+from hyperscout_collector.serve.grpc.estimator_service import EstimatorService
 from hyperscout_collector.serve.grpc.measurement_service import MeasurementService
 from hyperscout_collector.serve.grpc.placement_service import PlacementService
 from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
@@ -40,6 +48,8 @@ from hyperscout_collector.serve.rest.stream import MAX_READERS, Stream
 _log = logging.getLogger(__name__)
 
 _STOP_GRACE_S = 2.0  # for calls in progress
+_ESTIMATOR_OPTIONS = (("grpc.max_receive_message_length", 1 << 20), ("grpc.so_reuseport", 0))
+_ESTIMATOR_CALLS = 128  # at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,7 @@ class Addresses:
     grpc_mtls: str
     http: str
     rest: str
+    estimator: str
 
 
 def build_callers(context: Context) -> Callers:
@@ -117,6 +128,7 @@ async def start_servers(
     addresses = await _start_grpc(
         settings, components, discovery, topology, placing, measuring, lifecycle, leave
     )
+    estimator = await _start_estimator(context, publishing) if settings.estimator_listen else ""
     http = rest = ""
     if callers.rest is not None:
         stream = Stream(
@@ -138,12 +150,12 @@ async def start_servers(
     _log.info(
         "collector %s listens on %s: %d findings of %d nodes, generation %d",
         components.version,
-        " and ".join(filter(None, (*addresses, rest))),
+        " and ".join(filter(None, (*addresses, rest, estimator))),
         len(components.evidence.state),
         components.evidence.state.node_count,
         publishing.watchers.current.topology.generation,
     )
-    return Addresses(*addresses, http, rest)
+    return Addresses(*addresses, http, rest, estimator)
 
 
 def _discovery(context: Context, components: Components) -> DiscoveryService:
@@ -193,6 +205,23 @@ async def _start_grpc(
     for name in ("", *names):
         await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
     return addresses
+
+
+async def _start_estimator(context: Context, publishing: Publishing) -> str:
+    settings, lifecycle = context.settings, context.lifecycle
+    service = EstimatorService(
+        publishing.placing.placements,
+        publishing.masks,
+        own=settings.estimator_cluster,
+        clusters=context.clusters.keys(),
+    )
+    server = grpc.aio.server(options=_ESTIMATOR_OPTIONS, maximum_concurrent_rpcs=_ESTIMATOR_CALLS)
+    service.add_to(server)
+    address = add_estimator_port(server, settings)
+    await server.start()
+    lifecycle.on_stop("estimates", service.close)
+    lifecycle.on_stop("gRPC of the estimator", lambda: server.stop(_STOP_GRACE_S))
+    return address
 
 
 async def start_rest(

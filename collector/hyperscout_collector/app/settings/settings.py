@@ -17,6 +17,7 @@ from hyperscout_runtime.settings import Pattern, ProcessSettings, load
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from hyperscout_collector.app.settings.estimator_settings import EstimatorSettings, estimator_problem
 from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
 from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
@@ -48,7 +49,9 @@ def _certificate_name(text: str) -> str:
 CertificateName = Annotated[str, AfterValidator(_certificate_name)]
 
 
-class CollectorSettings(PublisherSettings, StoreSettings, HistorySettings, MqttSettings, ProcessSettings):
+class CollectorSettings(
+    PublisherSettings, StoreSettings, HistorySettings, MqttSettings, EstimatorSettings, ProcessSettings
+):
     """All settings of the collector. Times are in seconds if the name does not say otherwise."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -335,6 +338,7 @@ class CollectorSettings(PublisherSettings, StoreSettings, HistorySettings, MqttS
             _tls_problem(self)
             or _port_problem(self, "listen", "gRPC")
             or _port_problem(self, "rest_listen", "HTTP")
+            or estimator_problem(self, self.clusters, trusted=self.insecure or self.tls_client_ca is not None)
             or store_problem(self, insecure=self.insecure)
             or mqtt_problem(self, trusted=lambda broker: self.insecure or is_loopback(broker.host))
         )
@@ -358,8 +362,9 @@ def _tls_problem(settings: CollectorSettings) -> str | None:
         return "tls_issuer_cert needs tls_cert and tls_key, the files to write, and tls_names"
     if settings.mtls_listen and (settings.tls_cert is None or settings.tls_client_ca is None):
         return "mtls_listen needs tls_cert, tls_key and tls_client_ca"
-    if settings.tls_client_ca is not None and not (settings.mtls_listen or settings.rest_listen):
-        return "tls_client_ca: applies to mtls_listen and rest_listen; set one of them"
+    ports = settings.mtls_listen, settings.rest_listen, settings.estimator_listen
+    if settings.tls_client_ca is not None and not any(ports):
+        return "tls_client_ca: applies to mtls_listen, rest_listen and estimator_listen; set one of them"
     if settings.tls_client_ca is not None and settings.tls_cert is None:
         return "tls_client_ca needs tls_cert and tls_key"
     if not settings.listen and not settings.mtls_listen:
