@@ -33,14 +33,19 @@ def load(
 def _part(topology: "Topology", cluster: str) -> "Topology":
     from hyperscout_publish.clusters.cut import cut_to
 
-    part = cut_to(topology, cluster)
-    if topology.hypernodes and not part.hypernodes:
-        names = sorted({cluster_of(node) or '""' for h in topology.hypernodes for node in h.nodes})
+    check_cluster(topology, cluster)
+    return cut_to(topology, cluster)
+
+
+def check_cluster(topology: "Topology", cluster: str) -> None:
+    """Raise CliError if the topology has nodes, and none of this cluster."""
+    names = {cluster_of(node) for h in topology.hypernodes for node in h.nodes}
+    if names and cluster not in names:
+        listed = ", ".join(sorted(name or '""' for name in names))
         raise CliError(
-            f"no node of cluster {cluster!r}: the clusters with nodes are {', '.join(names)} "
+            f"no node of cluster {cluster!r}: the clusters with nodes are {listed} "
             '("" = the collector\'s own)'
         )
-    return part
 
 
 def _loaded(topology: str | None, collector: Endpoint, links: bool, at_ns: int | None) -> "Topology":

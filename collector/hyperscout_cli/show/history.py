@@ -1,15 +1,17 @@
 """`hyperscout history`: shows what changed, when and why."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.events import KINDS, ends_in
 
 from hyperscout_cli.remote.live_names import names
+from hyperscout_cli.remote.source import check_cluster
 from hyperscout_cli.shared.command import Command, WholeNumber
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
@@ -28,7 +30,7 @@ from hyperscout_cli.show.history_text import (
 _PAGE = 1000  # the server's maximum
 
 if TYPE_CHECKING:
-    from hyperscout.v1.topology_pb2 import HistoryEvent, ListHistoryRequest, ListHistoryResponse
+    from hyperscout.v1.topology_pb2 import FlapCount, HistoryEvent, ListHistoryRequest, ListHistoryResponse
     from hyperscout_topology.topology import Topology
 
     from hyperscout_cli.remote.client import Collector
@@ -53,7 +55,8 @@ Examples:
   hyperscout history --kind ConditionChanged         only changes of conditions
   hyperscout history -l hypernode=leaf-03-1f2e --sort-by kind
   hyperscout history --since 1d --flaps              repeated changes, most often first
-  hyperscout history --since 1d --net                only the net difference""",
+  hyperscout history --since 1d --net                only the net difference
+  hyperscout history --cluster east                  of one of several clusters""",
 )
 @click.argument(
     "about",
@@ -70,6 +73,12 @@ Examples:
     multiple=True,
     type=_Kind(KINDS, case_sensitive=False),
     help=f"Only events of this kind, in any case; may be repeated. One of {', '.join(sorted(KINDS))}.",
+)
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Only changes of nodes of this one of several clusters, and of domains that contain them; "
+    '"" = the collector\'s own cluster.',
 )
 @click.option("--net", is_flag=True, help="Only the net difference within the time range.")
 @click.option("--flaps", is_flag=True, help="Show what changed more than twice, in place of events.")
@@ -92,6 +101,7 @@ def history(
     kinds: Sequence[str],
     net: bool,
     flaps: bool,
+    cluster: str | None,
     limit: int,
     view: View,
     output: str,
@@ -121,13 +131,17 @@ def history(
                 "`hyperscout get nodes`, `get hypernodes`, `get switches` and `get links` list them, or a "
                 "port as messages write it (leaf-1/p4)"
             )
+        of_cluster = None if cluster is None else changes_in(connection.topology(links=False), cluster)
         if not flaps:
-            rows = filter(view.keeps(event_table(())), map(event_row, _events(first, pages)))
+            rows = filter(
+                view.keeps(event_table(())), map(event_row, filter(of_cluster, _events(first, pages)))
+            )
             found = list(islice(rows, limit + 1 if limit else None))
     subject = f" about {about!r}" if about else ""
     if flaps:
         empty = f"nothing changed more than twice{subject}"
-        show(view.of(flap_table(first.flaps, time.time_ns())), output, empty, heading=view.heading)
+        table = flap_table(filter(of_cluster, first.flaps), time.time_ns())
+        show(view.of(table), output, empty, heading=view.heading)
         return
     table = view.sorted(event_table(found[: limit or None]))
     show(table, output, f"nothing changed{subject}", heading=view.heading)
@@ -155,6 +169,26 @@ def asked(
         since=timestamp(since_ns) if since_ns is not None else None,
         until=timestamp(until_ns) if until_ns is not None else None,
     )
+
+
+def changes_in(topology: "Topology", cluster: str) -> "Callable[[HistoryEvent | FlapCount], bool]":
+    """A predicate: a change is about a node of the cluster, or about a domain that contains one.
+
+    `topology`: the published one. Raises CliError for a cluster without nodes.
+    """
+    check_cluster(topology, cluster)
+    nodes = {node for h in topology.hypernodes for node in h.nodes}
+    clusters = set(map(cluster_of, nodes))
+    domains = {h.name for h in topology.hypernodes if any(cluster_of(node) == cluster for node in h.nodes)}
+
+    def is_in(change: "HistoryEvent | FlapCount") -> bool:
+        names = {change.subject.name, change.peer.name, getattr(change, "node", "")} - {""}
+        named = {x for x in names if x in nodes or cluster_of(x) in clusters - {""}}
+        if named:
+            return any(cluster_of(x) == cluster for x in named)
+        return change.hypernode in domains
+
+    return is_in
 
 
 def reach(answer: "ListHistoryResponse", since_ns: int | None) -> None:

@@ -36,6 +36,7 @@ class ClusterPublisher(Publisher):
 
     def __init__(self, publisher: Publisher, part: ClusterPart) -> None:
         super().__init__()
+        self.cluster = part.cluster
         self.name = f"{part.cluster}/{publisher.name}" if part.cluster else publisher.name
         self._publisher = publisher
         self._part = part

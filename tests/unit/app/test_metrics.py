@@ -20,6 +20,7 @@ from hyperscout_topology.topology import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 from support.builders import anomaly, hypernode
+from support.topologies import leaves
 
 NODES = ("n1", 'n"2\\', "n3")  # names come from devices, and may hold anything
 
@@ -114,6 +115,13 @@ def test_links_in_columns_are_counted_alike_and_fabrics_have_a_bound() -> None:
     )
     assert (len(plain), sum(plain.values())) == (33, 47)
     assert plain["ib0",] == 3, "the largest are told apart"
+
+
+def test_nodes_are_counted_by_cluster_if_there_are_several() -> None:
+    assert "collector_cluster_nodes" not in FOUND
+    several = leaves(("n1", "east/n1"), ("east/n2", "west/n1"))
+    found = samples(TopologyMetrics().text(several))["collector_cluster_nodes"]
+    assert found == {("",): 1, ("east",): 2, ("west",): 1}
 
 
 def test_the_text_is_made_once_a_generation() -> None:

@@ -1,17 +1,18 @@
 """Events in words."""
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hyperscout.v1.topology_pb2 import Cause, HistoryEvent, ListHistoryRequest, ListHistoryResponse
 from hyperscout_cli.remote.client import Collector
-from hyperscout_cli.show.history import is_known
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.show.history import changes_in, is_known
 from hyperscout_cli.show.history_text import about, cause, change, difference_line, event_row
 from hyperscout_topology.proto import timestamp
 from hyperscout_topology.topology import Topology
 from support.command_line import CommandLine
-from support.topologies import two_leaves
+from support.topologies import leaves, two_leaves
 
 WHY = {
     "kind": "findings",
@@ -129,6 +130,26 @@ def test_a_kind_is_taken_in_any_case_and_an_unknown_one_lists_all(run: CommandLi
     ran = run("history", "--kind", "LinkGone")
     assert ran.code == 2
     assert "unknown kind 'LinkGone': expected one of AnomalyAppeared, AnomalyCleared, Cond" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("change", "clusters"),
+    [
+        ({"node": "east/n1", "hypernode": "l2"}, {"east"}),
+        ({"node": "n1", "hypernode": "l1"}, {""}),
+        ({"node": "west/gone", "hypernode": "l2"}, {"west"}),  # it is not in the tree any more
+        ({"subject": {"name": "east/n1"}, "peer": {"name": "l1/1"}}, {"east"}),
+        ({"subject": {"name": "s1"}, "peer": {"name": "s2"}, "hypernode": "l2"}, {"east", "west"}),
+        ({"hypernode": "l1"}, {"", "east"}),
+        ({"kind": "GenerationPublished"}, set()),
+    ],
+)
+def test_changes_of_a_cluster(change: Any, clusters: set[str]) -> None:
+    tree = leaves(("n1", "east/n1"), ("east/n2", "west/n1"))
+    keeps = {name: changes_in(tree, name) for name in ("", "east", "west")}
+    assert {name for name, keep in keeps.items() if keep(HistoryEvent(**change))} == clusters
+    with pytest.raises(CliError, match="no node of cluster 'north'"):
+        changes_in(tree, "north")
 
 
 def test_a_cause_names_some_and_counts_the_rest() -> None:

@@ -74,7 +74,7 @@ def build_callers(context: Context) -> Callers:
         return context.clock.wall_ns() / NS
 
     rest = RestCounters() if settings.rest_listen else None
-    kubes = (*([] if kube is None else [kube]), *context.clusters.values())
+    kubes = ({} if kube is None else {"": kube}) | dict(context.clusters)
     if settings.authenticate == "none":
         return Callers(Access(now_s=now_s, wall_s=wall_s), {}, rest, kubes)
     if kube is None:

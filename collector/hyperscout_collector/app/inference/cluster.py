@@ -163,6 +163,11 @@ class SeveralClusters:
             one.is_known or one.is_away or is_late for one in self._others.values()
         )
 
+    def answering(self) -> dict[str, bool]:
+        """By cluster, whether its API server answered the last request; "" = the own one, if it is read."""
+        own = {"": self._own} if isinstance(self._own, KubernetesCluster) else {}
+        return {name: not one.is_away for name, one in (own | dict(self._others)).items()}
+
     def view(self) -> ClusterView:
         own = self._own.view()
         nodes, labels = dict(own.nodes or {}), dict(own.labels)

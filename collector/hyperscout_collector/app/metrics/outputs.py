@@ -128,7 +128,7 @@ def outputs(components: Components) -> Iterator[str]:
     publishing, callers = components.publishing, components.callers
     yield from _publishers(publishing.runner)
     if callers.kubes:
-        yield from _kubernetes([kube.counters for kube in callers.kubes])
+        yield from _kubernetes([kube.counters for kube in callers.kubes.values()])
     if publishing.mqtt is not None:
         yield from _mqtt(publishing.mqtt.counters)
     yield from _placements(publishing.placing.placements)

@@ -15,6 +15,7 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
+from hyperscout_collector.app.metrics.clusters import clusters
 from hyperscout_collector.app.metrics.ingest import ingest
 from hyperscout_collector.app.metrics.outputs import outputs, readers
 from hyperscout_collector.app.metrics.topology import TopologyMetrics
@@ -67,6 +68,7 @@ class Metrics:
             self._timings.placement.text(),
             *ingest(self._components),
             *outputs(self._components),
+            *clusters(self._components),
         )
         topology = self._topology.text(self._components.publishing.watchers.current.topology)
         return b"".join(("".join(texts).encode(), topology, self._process.text()))

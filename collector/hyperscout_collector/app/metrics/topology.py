@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from hyperscout_formats.text.prometheus_text import escaped, gauge
+from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_topology.gaps import tree_gaps
 from hyperscout_topology.topology import ANOMALY_KINDS, HyperNode, LinkTable, Measured, Topology
 
@@ -33,6 +34,11 @@ IN_CONDITION = gauge(
     "Published HyperNodes with a condition that is True, by tier.",
     "tier",
     "condition",
+)
+CLUSTER_NODES = gauge(
+    "hyperscout_collector_cluster_nodes",
+    'Nodes in the published tree, by cluster; "" = the collector\'s own. Absent with one cluster.',
+    "kube_cluster",
 )
 HYPERNODE_NODES = gauge(
     "hyperscout_collector_hypernode_nodes",
@@ -128,6 +134,9 @@ def _texts(topology: Topology) -> Iterator[str]:
     yield IN_CONDITION.by(
         {(str(t), condition): true[t, condition] for t in tiers for condition in CONDITIONS}
     )
+    of_cluster = Counter(cluster_of(node) for h in topology.hypernodes if h.tier == 1 for node in h.nodes)
+    if of_cluster.keys() - {""}:
+        yield CLUSTER_NODES.by(dict(sorted(of_cluster.items())))
     yield from _wiring(topology, tiers)
     yield from _tier_figures(topology)
     yield from _domains(topology)

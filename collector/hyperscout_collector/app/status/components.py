@@ -99,13 +99,13 @@ class Publishing:
 @dataclass(frozen=True, slots=True)
 class Callers:
     """Authentication of callers. `reviews`: by cluster, "" = the collector's own; empty = tokens are not
-    reviewed. `kubes`: the clients of the API servers of all clusters. `rest`: None = REST is off.
+    reviewed. `kubes`: the clients of the API servers, by cluster too. `rest`: None = REST is off.
     """
 
     access: Access
     reviews: Mapping[str, Reviews]
     rest: RestCounters | None
-    kubes: tuple[Kube, ...]
+    kubes: Mapping[str, Kube]
 
 
 @dataclass(frozen=True, slots=True)

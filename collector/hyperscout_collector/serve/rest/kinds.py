@@ -4,10 +4,11 @@ Objects are sorted by an identity that does not change. An object that exists du
 exactly one page, also if other objects appear or disappear between two requests.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_topology.objects import Object, names_of
 from hyperscout_topology.topology import ANOMALY_KINDS
 
@@ -50,6 +51,13 @@ def _ends(x: Object) -> list[Object]:
     return [x[side] for side in ("a", "b", "subject", "peer") if x.get(side)]
 
 
+def _in_cluster(which: str, names: Callable[[Object], Iterable[str]]) -> Filter:
+    """A filter by cluster. `names(object)`: the nodes of which one must be in the cluster."""
+    about = f'Only {which} this one of several clusters; "" = the collector\'s own.'
+    parameter = Parameter("cluster", about, example="east", repeated=True)
+    return Filter(parameter, lambda x, v: any(cluster_of(node) == v for node in names(x)))
+
+
 _TIER = Filter(
     Parameter("tier", "Only objects of this tier; 1 = closest to the hosts.", "number", 1, repeated=True),
     lambda x, v: x["tier"] == v,
@@ -81,6 +89,7 @@ HYPERNODES = Kind(
             Parameter("switch", "Only HyperNodes of the switch with this id.", example="0x7cfe900300a5a040"),
             lambda x, v: v in x["switches"],
         ),
+        _in_cluster("HyperNodes that contain nodes of", lambda x: x["nodes"]),
         Filter(
             Parameter(
                 "condition",
@@ -108,6 +117,7 @@ NODES = Kind(
             ),
             lambda x, v: x["evidence"] is v,
         ),
+        _in_cluster("nodes of", lambda x: (x["name"],)),
     ),
 )
 SWITCHES = Kind(
@@ -152,6 +162,7 @@ LINKS = Kind(
             ),
             lambda x, v: v in x["sources"],
         ),
+        _in_cluster("links of nodes of", lambda x: filter(None, (end["node"] for end in _ends(x)))),
     ),
 )
 ANOMALIES = Kind(
@@ -196,6 +207,7 @@ PLACEMENTS = Kind(
             Parameter("node", "Only placements on this node.", example="gpu-01", repeated=True),
             lambda x, v: any(one["node"] == v for one in x["assignments"]),
         ),
+        _in_cluster("placements in", lambda x: (one["node"] for one in x["assignments"])),
     ),
 )
 KINDS: Mapping[str, Kind] = {
