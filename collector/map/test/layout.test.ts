@@ -104,6 +104,24 @@ describe("the layout", () => {
     expect(before.cables.wrong).toEqual([]);
   });
 
+  it("dims what is not of the wanted clusters", () => {
+    const several = JSON.parse(JSON.stringify(healthy).replaceAll('"node-0003"', '"east/node-0003"')) as Topology;
+    const scene = new Scene(Picture.of(several));
+    expect(scene.picture.clusters()).toEqual(["", "east"]);
+    expect(Picture.of(healthy).clusters()).toEqual([]);
+    const { boxes, spots } = scene.layout;
+    const bright = (kind: string): string[] =>
+      spots.filter((spot, i) => spot.kind === kind && scene.spotDimmed[i] === 0).map((spot) => spot.label);
+    scene.setFilter({ clusters: new Set(["east"]) });
+    expect(bright("node")).toEqual(["east/node-0003"]);
+    expect(boxes.filter((_, i) => scene.boxDimmed[i] === 0).map((box) => box.label).sort()).toEqual(["core", "pod-00", "unit-p0-u00"]);
+    const ends = scene.cables.all.flatMap((_, i) => (scene.cables.dimmed[i] === 0 ? [scene.cables.a[i], scene.cables.b[i]] : []));
+    const nodes = ends.map((end) => spots[end as number]).filter((spot) => spot?.kind === "node");
+    expect([...new Set(nodes.map((spot) => spot?.label))]).toEqual(["east/node-0003"]);
+    scene.setFilter({ clusters: new Set(["", "east"]) });
+    expect([...scene.spotDimmed, ...scene.boxDimmed].some(Boolean)).toBe(false);
+  });
+
   it("moves no other domain when a node goes", () => {
     const six = railOptimised({ ...SMALL, hosts: 6 });
     const without: Topology = {

@@ -7,6 +7,7 @@ const FULL: View = {
   marked: "node[01-16]",
   fabrics: ["ib-0", "a,b"],
   rails: ["mlx5_0"],
+  clusters: ["", "east"],
   tiers: ["1", "2"],
   conditions: ["missing"],
   at: Date.UTC(2026, 4, 1, 14, 3, 7, 1),

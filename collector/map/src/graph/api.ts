@@ -15,6 +15,8 @@ export interface Camera {
 export interface MapFilter {
   fabrics?: ReadonlySet<string>;
   rails?: ReadonlySet<string>;
+  /** Clusters of nodes; "" = the collector's own. */
+  clusters?: ReadonlySet<string>;
   tiers?: ReadonlySet<number>;
   states?: ReadonlySet<State>;
 }

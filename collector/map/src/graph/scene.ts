@@ -1,7 +1,7 @@
 // The scene as numbers in columns: for each box, device and cable the place, the state and whether the filter dims it.
 // Parts are rebuilt one by one, so that a changed condition updates only its own objects.
 import { STATES, type State } from "../model/conditions";
-import type { ItemId } from "../model/ids";
+import { clusterOf, type ItemId } from "../model/ids";
 import type { Change, Picture } from "../model/picture";
 import type { MapFilter } from "./api";
 import { Cables, CODE, OK } from "./cables";
@@ -102,18 +102,31 @@ export class Scene {
   }
 
   private refilter(): void {
-    const { fabrics, rails, tiers, states } = this.filter;
+    const { fabrics, rails, clusters, tiers, states } = this.filter;
     const { boxes, spots } = this.layout;
     const { all, state, dimmed, a, b } = this.cables;
     const wanted = (code: number): boolean => states === undefined || states.has(STATES[code] as State);
     const inTier = (box: number): boolean => tiers === undefined || tiers.has(boxes[box]?.tier ?? 0);
-    this.boxDimmed = Uint8Array.from(boxes, (_, i) => Number(!(inTier(i) && wanted(this.boxState[i] as number))));
+    // Nodes of other clusters, and the boxes with none of the wanted ones.
+    const foreign = Uint8Array.from(spots, (spot) =>
+      Number(clusters !== undefined && spot.kind === "node" && !clusters.has(clusterOf(spot.label))),
+    );
+    const holds = new Uint8Array(boxes.length).fill(clusters === undefined ? 1 : 0);
+    spots.forEach((spot, i) => {
+      if (spot.kind !== "node" || foreign[i] === 1) return;
+      for (let box = spot.box; box >= 0 && holds[box] === 0; box = boxes[box]?.parent ?? -1) holds[box] = 1;
+    });
+    this.boxDimmed = Uint8Array.from(boxes, (_, i) =>
+      Number(!(inTier(i) && holds[i] === 1 && wanted(this.boxState[i] as number))),
+    );
     const byCable = fabrics !== undefined || rails !== undefined;
     const reached = new Uint8Array(spots.length);
     for (let i = 0; i < all.length; i += 1) {
       const cable = all[i];
       if (cable === undefined) continue;
       const matches =
+        foreign[a[i] as number] !== 1 &&
+        foreign[b[i] as number] !== 1 &&
         (fabrics === undefined || fabrics.has(cable.fabric)) && (rails === undefined || rails.has(cable.rail));
       if (matches) {
         if ((a[i] as number) >= 0) reached[a[i] as number] = 1;
@@ -122,7 +135,15 @@ export class Scene {
       dimmed[i] = Number(!(matches && wanted(state[i] as number)));
     }
     this.spotDimmed = Uint8Array.from(spots, (spot, i) =>
-      Number(!(inTier(spot.box) && wanted(this.spotState[i] as number) && (!byCable || reached[i] === 1))),
+      Number(
+        !(
+          inTier(spot.box) &&
+          foreign[i] === 0 &&
+          holds[spot.box] !== 0 &&
+          wanted(this.spotState[i] as number) &&
+          (!byCable || reached[i] === 1)
+        ),
+      ),
     );
     if (tiers === undefined) return;
     for (let i = 0; i < all.length; i += 1) {

@@ -17,6 +17,9 @@ export const portId = (device: string, port: string): ItemId => `port:${device}/
 export const linkId = (one: string, other: string): ItemId =>
   one < other ? `link:${one}--${other}` : `link:${other}--${one}`;
 
+/** The cluster of a node, by its name CLUSTER/NODE; "" = the collector's own. */
+export const clusterOf = (node: string): string => node.slice(0, Math.max(0, node.indexOf("/")));
+
 export function kindOf(id: ItemId): Kind {
   return id.slice(0, id.indexOf(":")) as Kind;
 }

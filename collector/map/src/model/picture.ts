@@ -1,7 +1,7 @@
 // One generation of the topology, with the indexes for drawing, search and panels. A snapshot creates it. Deltas change
 // it in place, at a cost that follows the size of the delta and not of the cluster.
 import { deviceState, hypernodeState, linkState, worst, type State } from "./conditions";
-import { endpointId, ghostId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
+import { clusterOf, endpointId, ghostId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
 import type { Adapter, Anomaly, Endpoint, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
 
 /** What an update changed: only this is drawn again. */
@@ -290,6 +290,13 @@ export class Picture {
 
   rails(): string[] {
     return [...new Set([...this.cables.values()].map((cable) => cable.rail))].filter((x) => x !== "").sort(compare);
+  }
+
+  /** The clusters of all nodes, sorted; none if all nodes are in the collector's own. */
+  clusters(): string[] {
+    const roots = [...this.hypernodes.values()].filter((x) => x.parent === null);
+    const found = [...new Set(roots.flatMap((x) => x.nodes.map(clusterOf)))].sort(compare);
+    return found.some((x) => x !== "") ? found : [];
   }
 
   // --- folding -------------------------------------------------------------------------------------------------

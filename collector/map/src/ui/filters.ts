@@ -8,8 +8,8 @@ import { STATE_WORDS, stateIcon } from "./icons";
 import type { View } from "./state";
 import { visible } from "./text";
 
-type Key = "fabrics" | "rails" | "tiers" | "conditions";
-const KEYS: readonly Key[] = ["fabrics", "rails", "tiers", "conditions"];
+type Key = "fabrics" | "rails" | "clusters" | "tiers" | "conditions";
+const KEYS: readonly Key[] = ["fabrics", "rails", "clusters", "tiers", "conditions"];
 
 export function filtersPanel(app: App): HTMLElement {
   const panel = h("div", { class: "filters" });
@@ -18,7 +18,7 @@ export function filtersPanel(app: App): HTMLElement {
     const picture = app.picture();
     const tiers = [...new Set([...picture.hypernodes.values()].map((x) => x.tier))].sort((a, b) => a - b);
     const names = new Map([...picture.hypernodes.values()].map((x) => [x.tier, x.tierName]));
-    const values = { fabrics: picture.fabrics(), rails: picture.rails(), tiers: tiers.map(String) };
+    const values = { fabrics: picture.fabrics(), rails: picture.rails(), clusters: picture.clusters(), tiers: tiers.map(String) };
     const key = JSON.stringify(values);
     if (!isOther && key === shown) return;
     shown = key;
@@ -28,9 +28,10 @@ export function filtersPanel(app: App): HTMLElement {
       h("p", { class: "muted" }, "Choose nothing of a kind to see all of it."),
       choices(app, "fabrics", "Fabric", values.fabrics.map((x) => [x, name(x, 60)])),
       choices(app, "rails", "Rail", values.rails.map((x) => [x, name(x, 60)])),
+      choices(app, "clusters", "Cluster", values.clusters.map((x) => [x, x ? name(x, 60) : "the collector's own"])),
       choices(app, "tiers", "Tier", tiers.map((x) => [String(x), `${x} · ${visible(names.get(x) || "unnamed")}`])),
       choices(app, "conditions", "Condition", STATES.map((x) => [x, h("span", { class: "check" }, stateIcon(x), STATE_WORDS[x])])),
-      chosen && button(() => app.views.change({ fabrics: [], rails: [], tiers: [], conditions: [] }), { "data-key": "clear" }, "Clear all filters"),
+      chosen && button(() => app.views.change({ fabrics: [], rails: [], clusters: [], tiers: [], conditions: [] }), { "data-key": "clear" }, "Clear all filters"),
     );
   };
   app.onPicture(() => render(false));
@@ -65,6 +66,7 @@ function mapFilter(view: View): MapFilter {
   return {
     ...(view.fabrics.length ? { fabrics: new Set(view.fabrics) } : {}),
     ...(view.rails.length ? { rails: new Set(view.rails) } : {}),
+    ...(view.clusters.length ? { clusters: new Set(view.clusters) } : {}),
     ...(view.tiers.length ? { tiers: new Set(view.tiers.map(Number)) } : {}),
     ...(view.conditions.length ? { states: new Set(view.conditions as State[]) } : {}),
   };

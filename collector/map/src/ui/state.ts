@@ -18,6 +18,7 @@ export interface View {
   /** Chosen values of each filter; none chosen = all. */
   readonly fabrics: readonly string[];
   readonly rails: readonly string[];
+  readonly clusters: readonly string[];
   readonly tiers: readonly string[];
   readonly conditions: readonly string[];
   /** The time that is shown (ms since 1970); null = live. */
@@ -33,6 +34,7 @@ export const EMPTY: View = {
   marked: "",
   fabrics: [],
   rails: [],
+  clusters: [],
   tiers: [],
   conditions: [],
   at: null,
@@ -40,7 +42,7 @@ export const EMPTY: View = {
   camera: null,
 };
 
-const LISTS = ["fabrics", "rails", "tiers", "conditions"] as const;
+const LISTS = ["fabrics", "rails", "clusters", "tiers", "conditions"] as const;
 const TABS: readonly string[] = ["wrong", "filters", "path", "place"];
 const MAX_VALUES = 200; // limit of each list in an address, which may come from outside
 
@@ -76,6 +78,7 @@ export function fromHash(hash: string): View {
     marked: found.get("mark") ?? "",
     fabrics: list("fabrics"),
     rails: list("rails"),
+    clusters: list("clusters"),
     tiers: list("tiers"),
     conditions: list("conditions"),
     at: Number.isNaN(at) ? null : at,
