@@ -4,10 +4,14 @@ At most one replica leads, because the server gives the lock to one session. The
 connection breaks, and when the server has heard nothing from it for the duration of a lease
 (`idle_session_timeout`): so also a leader that was suspended, or that the network cut off, loses the lock. A
 leader may write until `renew_deadline_s` after it *sent* its last confirmed statement, as with a Lease; the
-server waits longer, from a later time.
+server waits longer, from a later time. When the connection breaks, the lock is free at once: the leader
+notices that in its next turn, within about `retry_s`, and may not write from then on until it has the lock
+again.
 
 What is written to PostgreSQL does not depend on these times: each transaction checks the term (`postgresql`).
 A leader whose connection broke takes the lock again. It leads on if no other replica took the term meanwhile.
+A leader that the server does not answer for `_PATIENCE` times the duration of a lease is deposed, because
+another replica may reach the server.
 """
 
 import asyncio
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOCK = 0x6C656164  # of pg_try_advisory_lock
+_PATIENCE = 2  # durations of a lease
 _Term = tuple[int, str]  # number and address of the leader, as stored
 
 
@@ -54,7 +59,7 @@ class LockElector:
         clock: Callable[[], float] = boottime,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.leading = False  # elected and not deposed; stays True while the server is unreachable
+        self.leading = False  # elected and not deposed
         self.term = 0  # raised each time this replica becomes the leader
         self.problem: str | None = None  # why the server does not answer; None if it does
         self.write_until_s = float("-inf")
@@ -69,6 +74,7 @@ class LockElector:
         self._has_lock = False
         self._stored: _Term | None = None  # as read last
         self._leader_s = float("-inf")  # when another leader was seen
+        self._confirmed_s = float("-inf")  # when the last turn as the leader began
 
     # State, for the rest of the process
 
@@ -103,8 +109,9 @@ class LockElector:
 
         while True:
             try:
+                connection = await self._connected()
                 async with asyncio.timeout(self._times.renew_deadline_s / 2):
-                    await self._turn()
+                    await self._turn(connection)
                 if self.problem is not None:
                     _log.info("PostgreSQL answers the election again")
                 self.problem = None
@@ -115,6 +122,9 @@ class LockElector:
                 if self.problem is None:
                     _log.warning("election: %s", problem)
                 self.problem = problem
+                limit_s = _PATIENCE * self._times.duration_s
+                if self._clock() > self._confirmed_s + limit_s:
+                    self._depose(f"the lock was not confirmed for {limit_s} s")
             self._changed.notify()
             await self._sleep(self._times.retry_s * self._rng.uniform(0.8, 1.2))
 
@@ -123,20 +133,25 @@ class LockElector:
         self.leading = False
         await self._disconnect()
 
-    async def _turn(self) -> None:
-        """Take the lock, or confirm that this session has it."""
+    async def _connected(self) -> "psycopg.AsyncConnection[Any]":
+        """Returns the connection. A new one may try several hosts, which takes longer than a turn."""
         import psycopg
 
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = await psycopg.AsyncConnection.connect(
-                self._server.url, autocommit=True, **self._server.parameters()
-            )
-            await connection.execute(f"SET idle_session_timeout = '{self._times.duration_s}s'".encode())
+        if self._connection is None:
+            async with asyncio.timeout(self._server.connect_s):
+                self._connection = await psycopg.AsyncConnection.connect(
+                    self._server.url, autocommit=True, **self._server.parameters()
+                )
+                idle = f"SET idle_session_timeout = '{self._times.duration_s}s'"
+                await self._connection.execute(idle.encode())
+        return self._connection
+
+    async def _turn(self, connection: "psycopg.AsyncConnection[Any]") -> None:
+        """Take the lock, or confirm that this session has it."""
         sent_s, before = self._clock(), self._stored
         if not self._has_lock:
             (self._has_lock,) = await _row(connection, f"SELECT pg_try_advisory_lock({_LOCK})")
-        self._stored = await _read(connection)
+        self._stored = await self._read(connection)
         if not self._has_lock:
             self._leader_s = self._clock()
             self._depose("another replica has the lock")
@@ -147,7 +162,18 @@ class LockElector:
             self.leading = True
             self.term += 1
             _log.info("elected, term %d: this replica leads at %s", self.term, self._address)
+        self._confirmed_s = sent_s
         self.write_until_s = sent_s + self._times.renew_deadline_s
+
+    async def _read(self, connection: "psycopg.AsyncConnection[Any]") -> _Term | None:
+        """Returns the stored term; None = no collector has created the tables yet."""
+        (is_there,) = await _row(connection, f"SELECT to_regclass('{SCHEMA}.leader') IS NOT NULL")
+        if not is_there:
+            return None
+        found = await _row(connection, f"SELECT term, address FROM {SCHEMA}.leader")  # noqa: S608
+        if found is None:
+            raise self._server.no_leader_row()
+        return int(found[0]), str(found[1])
 
     def _is_own(self, before: _Term | None) -> bool:
         """Whether the stored term is new because this leader took it."""
@@ -162,6 +188,7 @@ class LockElector:
 
     async def _disconnect(self) -> None:
         connection, self._connection, self._has_lock = self._connection, None, False
+        self.write_until_s = float("-inf")
         if connection is not None:
             await connection.close()
 
@@ -184,15 +211,7 @@ class _LockFence(Fence):
         return left_s
 
 
-async def _read(connection: "psycopg.AsyncConnection[Any]") -> _Term | None:
-    """Returns the stored term; None = no collector has created the tables yet."""
-    (is_there,) = await _row(connection, f"SELECT to_regclass('{SCHEMA}.leader') IS NOT NULL")
-    if not is_there:
-        return None
-    number, address = await _row(connection, f"SELECT term, address FROM {SCHEMA}.leader")  # noqa: S608
-    return int(number), str(address)
-
-
 async def _row(connection: "psycopg.AsyncConnection[Any]", sql: str) -> Any:
+    """Returns the first row; None = there is none."""
     cursor = await connection.execute(sql.encode())
-    return (await cursor.fetchall())[0]
+    return await cursor.fetchone()

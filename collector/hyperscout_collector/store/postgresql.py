@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hyperscout_collector.store.database import Damage
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.schema import migrate
-from hyperscout_collector.store.server import PostgresqlServer
+from hyperscout_collector.store.server import CLAIM_S, PostgresqlServer
 
 if TYPE_CHECKING:
     import psycopg
@@ -102,7 +102,7 @@ class PostgresqlDatabase:
             try:
                 raw.execute(begin.encode())
                 if term is not None:
-                    _check_term(raw, term)
+                    self._check_term(raw, term)
             except BaseException as error:
                 self._roll_back(raw)
                 if not isinstance(error, psycopg.Error):
@@ -113,6 +113,19 @@ class PostgresqlDatabase:
                 is_new = True
             else:
                 return PostgresqlConnection(raw)
+
+    def _check_term(self, raw: "psycopg.Connection[Any]", term: int) -> None:
+        """Refuse the transaction if another collector leads. The lock makes that one wait for its end."""
+        row = raw.execute("SELECT term, identity, address FROM leader FOR SHARE").fetchone()
+        if row is None:
+            raise self.server.no_leader_row()
+        found, identity, address = row
+        if found != term:
+            raise StoreError(
+                f"nothing is written, because {identity} at {address or 'an unknown address'} writes since "
+                f"(term {found}, this one is {term}): if it is no replica of this collector, end one of "
+                "them, or give each its own database in the setting `store`"
+            )
 
     def _roll_back(self, raw: "psycopg.Connection[Any]") -> None:
         import psycopg
@@ -142,7 +155,11 @@ def claim(server: PostgresqlServer, identity: str, address: str, check: Callable
             migrate(db, server.name)
         while True:
             with database.transaction() as db:
-                ((term,),) = db.execute("SELECT term FROM leader").fetchall()
+                db.execute(f"SET LOCAL lock_timeout = '{CLAIM_S}s'; SET LOCAL statement_timeout = 0")
+                found = db.execute("SELECT term FROM leader").fetchone()
+                if found is None:
+                    raise server.no_leader_row()
+                (term,) = found
                 check()
                 done = db.execute(
                     "UPDATE leader SET term = ?, identity = ?, address = ? WHERE term = ?",
@@ -152,18 +169,6 @@ def claim(server: PostgresqlServer, identity: str, address: str, check: Callable
                     return int(term) + 1
     finally:
         database.close()
-
-
-def _check_term(raw: "psycopg.Connection[Any]", term: int) -> None:
-    """Refuse the transaction if another collector leads. The lock makes that one wait for its end."""
-    rows = raw.execute("SELECT term, identity, address FROM leader FOR SHARE").fetchall()
-    ((found, identity, address),) = rows
-    if found != term:
-        raise StoreError(
-            f"nothing is written, because {identity} at {address or 'an unknown address'} writes since "
-            f"(term {found}, this one is {term}): if it is no replica of this collector, end one of them, or "
-            "give each its own database in the setting `store`"
-        )
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ and neither the URL nor a message of the server has it.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_runtime.errors import described, install_extra
+from hyperscout_runtime.errors import install_extra
 
 from hyperscout_collector.store.errors import StoreError, StoreFullError
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 SCHEMA = "hyperscout"
 _STATEMENT_S = 60  # a statement that takes longer is an error of its batch
 _IDLE_S = 5  # in a transaction: a leader that was suspended must not keep the next one waiting
+_MARGIN_S = 5  # for the names of the hosts, and the first statement
 _LOCK_S = 20  # longer than _IDLE_S
+CLAIM_S = _STATEMENT_S + 15  # for the lock of a former leader, which a statement of it can keep so long
 # Parameters of libpq that apply unless the URL has them. A connection that is lost without a word is noticed
 # in half a minute. Of several hosts, and at a failover, the one that takes writes is used.
 _PARAMETERS: dict[str, Any] = {
@@ -43,13 +45,15 @@ _FULL = frozenset({"53100"})
 class PostgresqlServer:
     """`url`: postgresql://..., without a password. `password_file`: None = none is needed, or libpq has it.
 
+    `connect_s`: how long a connection attempt takes at most, with all hosts of the URL, in s.
+
     The constructor raises StoreError if psycopg is not installed or does not understand the URL.
     """
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
         try:
             import psycopg
-            from psycopg.conninfo import conninfo_to_dict
+            from psycopg.conninfo import conninfo_to_dict, timeout_from_conninfo
         except ImportError as error:
             raise StoreError(
                 f"store: psycopg is missing, which PostgreSQL needs: {install_extra('postgresql')}"
@@ -58,11 +62,15 @@ class PostgresqlServer:
         self._password_file = password_file
         try:
             self._given = conninfo_to_dict(url)
-        except psycopg.Error as error:
+            each_s = timeout_from_conninfo({**_PARAMETERS, **self._given})
+        except psycopg.Error:
+            # Without the message of libpq: it cites the URL, which may have a password in the wrong place.
             raise StoreError(
-                f"store: {described(error)}: expected postgresql://user@host/database"
-            ) from error
-        host = self._given.get("host") or self._given.get("hostaddr") or "this machine"
+                "store: libpq does not understand the URL: expected postgresql://user@host/database, with "
+                "parameters of libpq after a ?, and special characters as %40"
+            ) from None
+        host = str(self._given.get("host") or self._given.get("hostaddr") or "this machine")
+        self.connect_s = each_s * (host.count(",") + 1) + _MARGIN_S
         self.name = f"PostgreSQL at {host}, database {self._given.get('dbname') or 'of the user'}"
 
     def parameters(self) -> dict[str, Any]:
@@ -97,6 +105,11 @@ class PostgresqlServer:
             found.close()
             raise self.error(error) from error
         return found
+
+    def no_leader_row(self) -> StoreError:
+        return StoreError(
+            f"{self.name}: the table {SCHEMA}.leader has no row: restore a back-up, or name an empty database"
+        )
 
     def error(self, error: "psycopg.Error") -> StoreError:
         """Returns the store's error for an error of psycopg."""

@@ -26,10 +26,10 @@ def store_flags(postgresql: Postgresql, name: str) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def replica(
-    folder: Path, flags: tuple[str, ...], name: str, listen: str = "127.0.0.1:0"
+    folder: Path, flags: tuple[str, ...], name: str, listen: str = "127.0.0.1:0", *, lease_s: int = 2
 ) -> AsyncIterator[CollectorProcess]:
     """One that is elected by a lock. Its data folder must stay empty."""
-    more = ("--leader-election", "--lease-duration-s", "2", "--identity", name)
+    more = ("--leader-election", "--lease-duration-s", str(lease_s), "--identity", name)
     async with collector_process(folder / name, *flags, *more, listen=listen) as found:
         yield found
 
@@ -142,7 +142,9 @@ async def test_a_leader_that_was_suspended_is_deposed(tmp_path: Path, shared_pos
 
 async def test_a_leader_outlasts_a_restart_of_the_server(tmp_path: Path, own_postgresql: Postgresql) -> None:
     name = own_postgresql.new_database()
-    async with replica(tmp_path, store_flags(own_postgresql, name), "a") as a, playing(a.address) as player:
+    flags = store_flags(own_postgresql, name)
+    # It is deposed if the restart takes longer than two leases.
+    async with replica(tmp_path, flags, "a", lease_s=60) as a, playing(a.address) as player:
         assert await leads([a]) is a
         await whole(a.address)
         nodes = await reserved(a.address, "before")

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hyperscout.v1.topology_pb2 import AgentStatus
 from hyperscout_mqtt.topics import device_of
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
-from hyperscout_collector.app.build.stores import open_stores
+from hyperscout_collector.app.build.stores import open_stores, repeated
 from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
@@ -68,18 +70,29 @@ async def open_storage(
     store, loaded = stores.evidence, stores.loaded
     saved, problem = await in_thread(read_saved, loaded.topology)
     if saved is not None:
-        saved = after_crash(moved(saved, loaded.shift_ns), loaded.reserved)
+        saved = moved(saved, loaded.shift_ns)
     published = await published_before(settings, context.kube, previous, saved, context.clusters)
     # What the leader stored in PostgreSQL is the evidence of all replicas.
     is_takeover = published is not saved and (saved is None or not settings.store)
     if published is not None:
-        # A leader that could not reach the API server may have shown numbers that no replica received.
-        published = after_crash(not_after(published, clock_ns()), used)
+        # Only now, because the numbers tell which topology is newer. A leader that could not reach the API
+        # server may have shown numbers that no replica received.
+        published = after_crash(not_after(published, clock_ns()), max(loaded.reserved, used))
     writer = StoreWriter()
     over = is_takeover and settings.leader_election and not settings.store
-    reservations = Reservations(
-        stores.reservations, writer, now_ns=clock_ns, shift_ns=loaded.shift_ns, over=over
+    restored = partial(
+        Reservations,
+        stores.reservations,
+        writer,
+        now_ns=clock_ns,
+        shift_ns=loaded.shift_ns,
+        over=over,
+        is_shared=bool(settings.store),
     )
+    try:
+        reservations = await repeated(context, restored)
+    except StoreError as error:
+        raise StartError(f"the reservations cannot be read: {error}") from error
     problems = [*loaded.problems, *([problem] if problem else []), *reservations.problems]
     highest = max(loaded.reserved, used, published.generation if published is not None else 0)
     try:

@@ -5,9 +5,12 @@ each transaction checks that the number is still its own.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from hyperscout_kubernetes.errors import NotLeaderError
 from hyperscout_runtime.bounded_executor import BoundedExecutor
@@ -28,7 +31,11 @@ from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
 from hyperscout_collector.store.server import PostgresqlServer
 
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
 _RETRY_S = 0.5
+_PATIENCE_S = 120.0  # longer than a failover of PostgreSQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ async def open_stores(context: Context) -> Stores:
     in_thread = BoundedExecutor("start")
     try:
         if context.settings.store:
-            return await _postgresql(context, in_thread)
+            return await _postgresql(context)
         return await _files(context, in_thread)
     except StoreError as error:
         raise StartError(str(error)) from error
@@ -65,28 +72,44 @@ async def _files(context: Context, in_thread: BoundedExecutor) -> Stores:
     return Stores(evidence, loaded, reservations, in_file(folder / "history.db", settings, clock_ns, damage))
 
 
-async def _postgresql(context: Context, in_thread: BoundedExecutor) -> Stores:
+async def _postgresql(context: Context) -> Stores:
     settings = context.settings
     server = postgresql_server(settings)
     address = settings.advertise or settings.listen or settings.mtls_listen
-    term = await _claimed(partial(claim, server, settings.identity, address, context.fence.remaining_s))
+    term = await repeated(
+        context, partial(claim, server, settings.identity, address, context.fence.remaining_s)
+    )
     database = PostgresqlDatabase(server, term, context.damage)
     evidence = PostgresqlStore(database, PostgresqlDatabase(server), context.clock)
-    context.lifecycle.on_stop("connections to PostgreSQL", partial(in_thread, evidence.close))
-    loaded = await in_thread(evidence.load)
+    context.lifecycle.on_stop("connections to PostgreSQL", partial(BoundedExecutor("stop"), evidence.close))
+    loaded = await repeated(context, evidence.load)
     return Stores(
         evidence, loaded, ReservationTable(database), in_postgresql(database, settings, context.clock_ns)
     )
 
 
-async def _claimed(claim_term: Callable[[], int]) -> int:
-    """Returns the new term. A leader that may not write now waits: it may, or its term ends."""
-    in_thread = BoundedExecutor("claim")
+async def repeated(context: Context, work: Callable[[], _T]) -> _T:
+    """Run `work` in a thread, and return its result. Raises StoreError.
+
+    A leader that may not write now waits: it may again, or the end of its term cancels this. An elected
+    leader also repeats what PostgreSQL did not do, for `_PATIENCE_S` at most: a failover of the server often
+    comes with that of the collector.
+    """
+    settings, in_thread = context.settings, BoundedExecutor("start")
+    end_s = time.monotonic() + (_PATIENCE_S if settings.store and settings.leader_election else 0.0)
+    problem = ""
     while True:
         try:
-            return await in_thread(claim_term)
+            return await in_thread(work)
         except NotLeaderError:
-            await asyncio.sleep(_RETRY_S)
+            pass
+        except StoreError as error:
+            if time.monotonic() >= end_s:
+                raise
+            if str(error) != problem:
+                problem = str(error)
+                _log.warning("the start waits for PostgreSQL: %s", problem)
+        await asyncio.sleep(_RETRY_S)
 
 
 def postgresql_server(settings: CollectorSettings) -> PostgresqlServer:

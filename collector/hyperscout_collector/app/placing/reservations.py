@@ -87,13 +87,16 @@ class ReservationTable:
         with self._database.transaction() as db:
             columns = [_stored(db, name) for name in ("gang", "request", "placement")]
             rows = db.execute(f"SELECT {', '.join(columns)} FROM gangs ORDER BY gang").fetchall()  # noqa: S608
-            for gang, request, placement in rows:
-                held = read_row(gang, request, placement)
-                if held is not None:
-                    found.append(held)
-                else:
-                    bad.append((gang,))
-            db.executemany(f"DELETE FROM gangs WHERE {columns[0]} = ?", bad)  # noqa: S608
+        # Outside the transaction, which PostgreSQL breaks off when it is idle for seconds.
+        for gang, request, placement in rows:
+            held = read_row(gang, request, placement)
+            if held is not None:
+                found.append(held)
+            else:
+                bad.append((gang,))
+        if bad:
+            with self._database.transaction() as db:
+                db.executemany(f"DELETE FROM gangs WHERE {columns[0]} = ?", bad)  # noqa: S608
         self._database.dropped(len(bad))
         return found
 
@@ -122,7 +125,9 @@ class Reservations:
     """Reads the API's reservations from `store`, and writes their changes with `writer`.
 
     The constructor blocks. `shift_ns`: by how much stored times differ from the time of this process. `over`:
-    first delete all reservations, because another collector was the leader since.
+    first delete all reservations, because another collector was the leader since. `is_shared`: the store is
+    that of all replicas. Raises StoreError if it cannot be read: without its reservations, nodes would be
+    reserved twice. A file that cannot be read is one of the `problems`.
 
     `restored`: the stored reservations that have not expired. `problems`: what could not be read.
     """
@@ -135,27 +140,34 @@ class Reservations:
         now_ns: Callable[[], int] = time.time_ns,
         shift_ns: int = 0,
         over: bool = False,
+        is_shared: bool = False,
     ) -> None:
         self._store = store
         self._now_ns = now_ns
         self._shift_ns = shift_ns
         self._ours: set[str] = set()  # gangs that are stored, or waiting in the queue
+        stored, self.problems = self._stored(over, is_shared)
         self._encoder = BoundedExecutor("reservations-encoder")
         self.queue: WriteQueue[_Changes] = WriteQueue(
             writer, Priority.RESERVATIONS, "reservations are not saved", self._write, join=_joined
         )
-        self.restored, self.problems = self._load(over)
+        self.restored = self._restored(stored)
 
-    def _load(self, over: bool) -> tuple[list[Reservation], list[str]]:
-        found = []
-        changed: _Changes = {}
+    def _stored(self, over: bool, is_shared: bool) -> tuple[list[Reservation], list[str]]:
+        found, problem = [], ""
         try:
             if over:
                 self._store.clear()
-            rows = self._store.load()
+            found = self._store.load()
         except StoreError as error:
-            problems = [self._store.problem, f"the earlier reservations are unknown: {error}"]
-            return [], list(filter(None, problems))
+            if is_shared:
+                raise
+            problem = f"the earlier reservations are unknown: {error}"
+        return found, list(filter(None, (self._store.problem, problem)))
+
+    def _restored(self, rows: list[Reservation]) -> list[Reservation]:
+        found = []
+        changed: _Changes = {}
         now_ns = self._now_ns()
         for stored in rows:
             held = _moved(stored, min(self._shift_ns, now_ns - stored.reserved_ns))
@@ -168,7 +180,7 @@ class Reservations:
                 changed[held.gang] = None
         if changed:
             self.queue.put(changed)
-        return found, [self._store.problem] if self._store.problem else []
+        return found
 
     def follow(self, gang: str, held: Reservation | None) -> None:
         """Record that a gang was added, changed or removed. Gangs of other holders are ignored."""

@@ -44,7 +44,7 @@ async def published_before(
     `clusters`: the clients of the other clusters, by name. One that is away is left out.
 
     `followed`: the topology that the former leader sent; `saved`: the topology on this replica's disk, or in
-    the PostgreSQL of all replicas.
+    the PostgreSQL of all replicas. Both have the number under which they were published.
 
     A collector without leader election uses what it saved. With leader election the disk can be old, and
     PostgreSQL lacks what the former leader published in the last moments before its end. So a replica that
