@@ -1,11 +1,10 @@
 """Stores evidence in PostgreSQL, from which another replica takes over.
 
-A batch is one transaction: its findings are copied into a temporary table in binary form, and one statement
-merges them. Durability is the server's (`synchronous_commit`). The server limits the size: the collector
-bounds what each agent stores.
+A batch is one transaction: one statement merges its findings, which it gets as binary arrays. Durability is
+the server's (`synchronous_commit`). The server limits the size: the collector bounds what each agent stores.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from hyperscout_runtime.clock import Clock
@@ -24,15 +23,12 @@ from hyperscout_collector.evidence.store import (
 from hyperscout_collector.store.postgresql import PostgresqlConnection, PostgresqlDatabase
 
 _COLUMNS = "node, probe, subject, rank, observed_ns, offset_ns, received_ns, sha256, finding"
-_TYPES = ("text", "text", "text", "int4", "int8", "int8", "int8", "bytea", "bytea")
-_INCOMING = """
-CREATE TEMPORARY TABLE IF NOT EXISTS incoming (
-  node TEXT COLLATE "C", probe TEXT COLLATE "C", subject TEXT COLLATE "C", rank INTEGER,
-  observed_ns BIGINT, offset_ns BIGINT, received_ns BIGINT, sha256 BYTEA, finding BYTEA
-) ON COMMIT DELETE ROWS
-"""
+# Binary parameters (%b): text takes four times as long. No temporary table: it would need a right of its own,
+# and while it exists, the server cannot forget old transactions (datfrozenxid).
 _MERGE = f"""
-INSERT INTO findings ({_COLUMNS}) SELECT {_COLUMNS} FROM incoming
+INSERT INTO findings ({_COLUMNS})
+SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::int4[], %b::int8[], %b::int8[], %b::int8[],
+  %b::bytea[], %b::bytea[])
 ON CONFLICT (node, probe, subject, rank) DO UPDATE SET
   observed_ns = excluded.observed_ns, offset_ns = excluded.offset_ns, received_ns = excluded.received_ns,
   sha256 = excluded.sha256, finding = excluded.finding
@@ -110,6 +106,7 @@ class PostgresqlStore:
             found = db.execute("SELECT now_ns, wall_ns FROM written").fetchone()
             shift_ns = shift_since(self._clock, *found) if found else 0
             if shift_ns:
+                db.execute("SET LOCAL statement_timeout = 0")  # it writes all rows anew
                 db.execute(
                     "UPDATE findings SET offset_ns = offset_ns - ?, received_ns = received_ns + ?",
                     (shift_ns, shift_ns),
@@ -194,25 +191,23 @@ class PostgresqlStore:
         self._database.close()
 
 
-def _merge(db: PostgresqlConnection, upserts: Iterable[tuple[Row, bytes]]) -> None:
-    db.execute(_INCOMING)
-    into = f"COPY pg_temp.incoming ({_COLUMNS}) FROM STDIN (FORMAT BINARY)"
-    with db.raw.cursor() as cursor, cursor.copy(into.encode()) as copy:
-        copy.set_types(_TYPES)
-        for row, encoded in upserts:
-            times = row.observed_ns, row.offset_ns, row.received_ns
-            copy.write_row((*row.key, row.rank, *times, row.sha256, encoded))
-    db.execute(_MERGE)
+def _merge(db: PostgresqlConnection, upserts: Collection[tuple[Row, bytes]]) -> None:
+    rows = [row for row, _ in upserts]
+    encoded = [finding for _, finding in upserts]
+    db.raw.execute(_MERGE.encode(), [*_columns(rows), [row.sha256 for row in rows], encoded])
 
 
 def _renew(db: PostgresqlConnection, rows: Sequence[Row]) -> None:
-    columns: list[list[Any]] = [
+    db.execute(_RENEW, _columns(rows))
+
+
+def _columns(rows: Sequence[Row]) -> list[list[Any]]:
+    return [
         *_key_columns([(row.key, row.rank) for row in rows]),
         [row.observed_ns for row in rows],
         [row.offset_ns for row in rows],
         [row.received_ns for row in rows],
     ]
-    db.execute(_RENEW, columns)
 
 
 def _delete(db: PostgresqlConnection, keys: Sequence[tuple[Key, int]]) -> None:

@@ -145,10 +145,14 @@ class Recorder:
         store.check()  # opening it does not, if the process before has closed it
         self._damaged = store.problem or self._damaged
         newest = store.newest
-        if newest is waiting.topology:
-            return store, None  # its transaction ended after the write was cancelled
-        if waiting.only_if_other and newest is not None and not events(Diff(newest, waiting.topology)):
-            return store, None
+        if newest is not None:
+            if waiting.only_if_other:
+                is_there = not events(Diff(newest, waiting.topology))
+            else:
+                # An earlier write was cancelled or had no answer, but its transaction was committed.
+                is_there = newest.generation == waiting.topology.generation
+            if is_there:
+                return store, None
         missed = waiting.missed + self._dropped_count
         return store, store.encode(waiting.at_ns, waiting.topology, waiting.cause, missed)
 

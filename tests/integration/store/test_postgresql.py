@@ -3,23 +3,30 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.history.opening import in_postgresql
 from hyperscout_collector.history.postgresql import PostgresqlHistory
+from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistorySize
+from hyperscout_collector.store import server as server_module
 from hyperscout_collector.store.errors import StoreError, StoreFullError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
 from hyperscout_collector.store.server import PostgresqlServer
+from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_kubernetes.errors import NotLeaderError
 from support.evidence_rows import fill, kept
 from support.evidence_stores import postgresql_evidence, written
+from support.fake_time import Steps
 from support.findings import lldp
 from support.histories import T0
 from support.postgresql import PASSWORD, Postgresql
-from support.recorder import generation, record, why
+from support.recorder import Clock, generation, record, why
 from support.small_disk import small_disk
 
 S = 1_000_000_000
@@ -243,20 +250,24 @@ def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
         PostgresqlServer("postgresql:///topology")
 
 
+def without_answer(database: PostgresqlDatabase) -> Callable[[object], None]:
+    """The last statement of a transaction: the server commits, and its answer is lost."""
+
+    def broken(_db: object) -> None:
+        database._connection.execute("COMMIT")  # type: ignore[union-attr]
+        raise psycopg.OperationalError("the connection was closed")
+
+    return broken
+
+
 def test_a_record_whose_commit_has_no_answer_is_not_repeated(
     shared_postgresql: Postgresql, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = written(shared_postgresql.server(name))
     store = PostgresqlHistory(database, HistorySize(), max_bytes=1 << 26, max_age_ns=S << 20, now_ns=T0)
     record(store, T0, generation(1), why(1))
-
-    def broken(db: object) -> None:
-        """The last statement of a transaction: the server commits, and its answer is lost."""
-        database._connection.execute("COMMIT")  # type: ignore[union-attr]
-        raise psycopg.OperationalError("the connection was closed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_measure", broken)
+        patch.setattr(store, "_measure", without_answer(database))
         with pytest.raises(StoreError):
             record(store, T0 + S, generation(2), why(2))
     assert store.newest is not None
@@ -264,9 +275,64 @@ def test_a_record_whose_commit_has_no_answer_is_not_repeated(
     store.check()
     assert store.newest.generation == 2
     record(store, T0 + 2 * S, generation(3), why(3))
-    assert [n for (n,) in shared_postgresql.execute(name, "SELECT generation FROM pictures ORDER BY id")] == [
-        1,
-        2,
-        3,
-    ]
+    assert pictures(shared_postgresql, name) == [1, 2, 3]
     database.close()
+
+
+async def test_the_recorder_does_not_repeat_a_record_either(
+    shared_postgresql: Postgresql, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, writer, clock = written(shared_postgresql.server(name)), StoreWriter(), Clock()
+    opened = in_postgresql(database, HistorySettings(), clock)(HistorySize())
+    recorder = Recorder(lambda size: opened, clock, writer)
+    recorder.offer(generation(1), why(1))
+    assert await recorder.queue.flush()
+    recorder.offer(generation(2), why(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(opened[0], "_measure", without_answer(database))
+        assert not await recorder.queue.flush()
+    assert await recorder.queue.flush()
+    recorder.offer(generation(3), why(3))
+    assert await recorder.queue.flush()
+    assert pictures(shared_postgresql, name) == [1, 2, 3]
+    await writer.close()
+    await recorder.close()
+    database.close()
+
+
+def pictures(postgresql: Postgresql, name: str) -> list[int]:
+    rows = postgresql.execute(name, "SELECT generation FROM pictures ORDER BY id")
+    return [generation for (generation,) in rows]
+
+
+def test_a_batch_leaves_no_temporary_table(shared_postgresql: Postgresql, name: str) -> None:
+    """It would keep the age of the database growing while the connection lasts."""
+    store = postgresql_evidence(shared_postgresql.server(name))
+    store.apply(one(0))
+    assert subjects(shared_postgresql, name) == ["eth0"]
+    found = shared_postgresql.execute(name, "SELECT relname FROM pg_class WHERE relpersistence = 't'")
+    assert found == []
+    store.close()
+
+
+def test_all_times_are_moved_however_long_it_takes(
+    shared_postgresql: Postgresql, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, machine = shared_postgresql.server(name), Steps()
+    store = postgresql_evidence(server, machine.process())
+    store.apply(one(0))
+    store.close()
+    shared_postgresql.execute(
+        name,
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_sleep(0.4); RETURN NEW; END';"
+        "CREATE TRIGGER slow BEFORE UPDATE ON findings FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    )
+    monkeypatch.setattr(server_module, "_STATEMENT_S", 0.2)
+    machine.wall_ns -= 7200 * S
+    store = postgresql_evidence(server, machine.process())
+    loaded = store.load()
+    assert (len(loaded.rows), loaded.shift_ns // S) == (1, -7200)
+    with pytest.raises(StoreError, match="a statement took longer"):
+        store.apply(Changes(renewed=[loaded.rows[0]]))
+    store.close()
