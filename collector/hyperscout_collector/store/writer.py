@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 _B = TypeVar("_B")
 
 _RETRY_S = 5.0  # between two attempts to write the same batch
+_LONG_S = 60.0  # no statement takes longer, but COMMIT may: it waits for a synchronous standby
 _MAX_WAIT_S = 20.0  # for a quiet moment, and after a long write
 
 
@@ -51,10 +52,12 @@ _Job = tuple[Priority, int, "Future[Any]", Callable[[], Any]]
 class StoreWriter:
     """The thread that writes, and the queues that use it.
 
-    Run `run` as a task. At the end cancel that task, then call `close`.
+    Run `run` as a task. At the end cancel that task, then call `close`. `timer`: seconds, monotonic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        self._timer = timer
+        self._began_s: float | None = None  # of the transaction that runs; None = none does
         self.queues: list[WriteQueue[Any]] = []
         self._jobs: list[_Job] = []  # a heap
         self._lock = threading.Lock()
@@ -62,6 +65,17 @@ class StoreWriter:
         self._calls: set[Future[None]] = set()
         # No BoundedExecutor, which keeps the order of arrival: a call here runs the most urgent job.
         self._thread = ThreadPoolExecutor(1, "store-writer")
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is written now; None = the last transaction ended, or runs for a short time."""
+        began_s = self._began_s
+        if began_s is None or self._timer() - began_s < _LONG_S:
+            return None
+        return (
+            f"a transaction of the store has run for more than {_LONG_S:.0f} s, and nothing else is stored: "
+            "check the disk, or PostgreSQL with its synchronous standbys"
+        )
 
     async def run(self) -> None:
         """Write what is put into the queues, until cancelled."""
@@ -109,10 +123,13 @@ class StoreWriter:
             _, _, done, work = heapq.heappop(self._jobs)
         if not done.set_running_or_notify_cancel():
             return  # the caller was cancelled
+        self._began_s = self._timer()
         try:
             done.set_result(work())
         except BaseException as error:
             done.set_exception(error)
+        finally:
+            self._began_s = None
 
 
 class WriteQueue(Generic[_B]):

@@ -52,6 +52,22 @@ async def occupied(writer: StoreWriter) -> tuple["asyncio.Task[None]", threading
     return task, go
 
 
+async def test_a_transaction_that_does_not_end_is_a_problem() -> None:
+    now_s = 1000.0
+    writer = StoreWriter(lambda: now_s)
+    now_s += 100
+    assert writer.problem is None
+    task, go = await occupied(writer)
+    now_s += 59
+    assert writer.problem is None
+    now_s += 2
+    assert "has run for more than 60 s" in (writer.problem or "")
+    go.set()
+    await task
+    await writer.close()
+    assert writer.problem is None
+
+
 async def test_of_what_waits_the_highest_priority_is_written_first() -> None:
     writer, began, go = StoreWriter(), threading.Event(), threading.Event()
     order: list[str] = []

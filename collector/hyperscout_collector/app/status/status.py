@@ -56,6 +56,7 @@ def problems(components: Components) -> list[str]:
     inference, publishing = components.inference, components.publishing
     found = list(components.load_problems)
     single = (
+        components.evidence.writer,
         components.evidence.committer.queue,
         publishing.saver.queue,
         publishing.recorder,
