@@ -315,6 +315,22 @@ def test_a_batch_leaves_no_temporary_table(shared_postgresql: Postgresql, name: 
     store.close()
 
 
+def test_the_rights_in_the_documentation_suffice(shared_postgresql: Postgresql, name: str) -> None:
+    for statement in (
+        f"CREATE ROLE role_of_{name}",
+        f"REVOKE ALL ON DATABASE {name} FROM PUBLIC",
+        f"GRANT CONNECT, CREATE ON DATABASE {name} TO role_of_{name}",
+    ):
+        shared_postgresql.execute(name, statement)
+    url = f"{shared_postgresql.url(name)}&options=-c%20role%3Drole_of_{name}"
+    store = postgresql_evidence(PostgresqlServer(url, shared_postgresql.password_file))
+    store.apply(one(0))
+    assert [row.key.subject for row in store.load().rows] == ["eth0"]
+    store.close()
+    owner = "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'hyperscout'"
+    assert shared_postgresql.execute(name, owner) == [(f"role_of_{name}",)]
+
+
 def test_all_times_are_moved_however_long_it_takes(
     shared_postgresql: Postgresql, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
