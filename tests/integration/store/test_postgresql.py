@@ -3,11 +3,13 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
+from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.history.opening import in_postgresql
 from hyperscout_collector.history.postgresql import PostgresqlHistory
@@ -15,11 +17,14 @@ from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistorySize
 from hyperscout_collector.store import server as server_module
+from hyperscout_collector.store import writer as writer_module
 from hyperscout_collector.store.errors import StoreError, StoreFullError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
 from hyperscout_collector.store.server import PostgresqlServer
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_kubernetes.errors import NotLeaderError
+from support.agent_stream import AgentStream
+from support.collectors import collector_settings
 from support.evidence_rows import fill, kept
 from support.evidence_stores import postgresql_evidence, written
 from support.fake_time import Steps
@@ -27,7 +32,9 @@ from support.findings import lldp
 from support.histories import T0
 from support.postgresql import PASSWORD, Postgresql
 from support.recorder import Clock, generation, record, why
+from support.rest_collector import status_of
 from support.small_disk import small_disk
+from support.waiting import eventually, until_awaited
 
 S = 1_000_000_000
 
@@ -303,6 +310,35 @@ async def test_the_recorder_does_not_repeat_a_record_either(
 def pictures(postgresql: Postgresql, name: str) -> list[int]:
     rows = postgresql.execute(name, "SELECT generation FROM pictures ORDER BY id")
     return [generation for (generation,) in rows]
+
+
+async def test_a_commit_that_waits_for_a_lost_standby_is_a_problem_in_the_status(
+    tmp_path: Path, own_postgresql: Postgresql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = {
+        "store": own_postgresql.url(own_postgresql.new_database()),
+        "store_password_file": own_postgresql.password_file,
+    }
+    monkeypatch.setattr(writer_module, "_LONG_S", 0.1)
+    async with Collector(collector_settings(tmp_path, **store)) as collector:
+        waits_for("lost", own_postgresql)
+        async with AgentStream(collector.address, "n1") as agent:
+
+            async def is_seen() -> bool:
+                """The server takes a moment to apply the parameter: the first batches may be committed."""
+                await agent.batch(lldp("n1", "eth0", time.time_ns()))
+                return any("a transaction of the store" in text for text in status_of(collector).problems)
+
+            await until_awaited(is_seen, "the problem", pause_s=0.2)
+            waits_for("", own_postgresql)
+            await agent.store(lldp("n1", "eth0", time.time_ns()))
+        await eventually(lambda: not status_of(collector).problems)
+
+
+def waits_for(standby: str, postgresql: Postgresql) -> None:
+    """Let each COMMIT wait for this synchronous standby; "" = none."""
+    postgresql.execute("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
+    postgresql.execute("postgres", "SELECT pg_reload_conf()")
 
 
 def test_a_batch_leaves_no_temporary_table(shared_postgresql: Postgresql, name: str) -> None:
