@@ -1,17 +1,19 @@
 """Cuts a topology down to the nodes of one cluster. Pure.
 
-The domains of the cluster's tree are those of the whole topology, with their names and tiers, so that a name
-means the same switches in every cluster, and a new node of one cluster changes no name in another. Left out
-are domains without nodes of the cluster, and tiers that group nothing there: each of their domains has one
-domain below it.
+The domains of the cluster's tree are those of the whole topology, with their names, so that a name means the
+same switches in every cluster, and a new node of one cluster changes no name in another. Left out are domains
+without nodes of the cluster, and the lowest tiers if each of their domains has one node there. The remaining
+tiers are numbered from the lowest: NVLink racks of one cluster change no number in another.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
 from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED, ConditionFacts, with_conditions
+from hyperscout_runtime.units import from_rfc3339
 from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, LinkTable, Topology
 
@@ -21,37 +23,39 @@ _HYPERNODE = "hypernode/"  # before the name of another owner's HyperNode: the d
 def cut_to(topology: Topology, cluster: str) -> Topology:
     """Return the topology of one cluster, "" = the collector's own. Nodes have no prefix in it.
 
-    Conditions are those of the cluster's own nodes and of the switches. Findings and links of nodes of other
-    clusters are left out.
+    Without nodes of other clusters, the own cluster gets the topology itself. Conditions are those of the
+    cluster's own nodes and of the switches. Findings and links of nodes of other clusters are left out.
     """
     names = _Names.of(topology, cluster)
-    hypernodes = _without_idle_tiers(list(_own_domains(topology.hypernodes, names.own)))
-    tiers = {h.name: h.tier for h in hypernodes}
+    if not cluster and not names.others:
+        return topology
+    tree = _Tree.of(topology.hypernodes, names)
     found = replace(
         topology,
-        hypernodes=tuple(hypernodes),
+        hypernodes=tree.hypernodes,
         adapters=tuple(
             a._replace(id=names.short(a.id), node=names.short(a.node))
             for a in topology.adapters
             if a.node in names.own
         ),
         links=_own_links(topology, names),
-        anomalies=tuple(_own_anomalies(topology.anomalies, cluster, names, tiers)),
+        anomalies=tuple(_own_anomalies(topology.anomalies, cluster, names, tree)),
         nodes_without_evidence=tuple(
             names.short(node) for node in topology.nodes_without_evidence if node in names.own
         ),
         foreign_endpoints=(),
-        tiers=tuple(tier for tier in topology.tiers if tier.tier in tiers.values()),
+        tiers=tuple(replace(x, tier=tree.numbers[x.tier]) for x in topology.tiers if x.tier in tree.numbers),
         devices={names.short(node): mine for node, mine in topology.devices.items() if node in names.own},
     )
-    return _with_own_conditions(found, topology, names)
+    return _with_own_conditions(found, topology, names, tree)
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """`own`, `others`: the nodes of the cluster, and of the other clusters. `owner`: the node of each
+    """`own`, `others`: the nodes of `cluster`, and of the other clusters. `owner`: the node of each
     adapter."""
 
+    cluster: str
     own: frozenset[str]
     others: frozenset[str]
     owner: Mapping[str, str]
@@ -63,11 +67,19 @@ class _Names:
         about = (node for x in topology.anomalies for node in x.nodes)
         nodes = {*placed, *owner.values(), *topology.nodes_without_evidence, *topology.devices, *about}
         own = frozenset(node for node in nodes if cluster_of(node) == cluster)
-        return cls(own, frozenset(nodes) - own, owner)
+        return cls(cluster, own, frozenset(nodes) - own, owner)
 
     def short(self, text: str) -> str:
         """Return the name of an own node without its prefix; any other text as it is."""
         return name_in_cluster(text) if text in self.own else text
+
+    def in_text(self, text: str) -> str:
+        """Return a message with the own nodes in it without their prefix."""
+        if not self.cluster:
+            return text
+        return re.sub(
+            rf"(?<![\w./-]){self.cluster}/\w(?:[\w.-]*\w)?", lambda found: self.short(found[0]), text
+        )
 
     def is_of_another(self, end: Endpoint) -> bool:
         """Return whether a device is a node of another cluster."""
@@ -77,35 +89,44 @@ class _Names:
         return replace(end, device=self.short(end.device), name=self.short(end.name))
 
 
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The domains of a cluster. `numbers`: the new number of each tier that is left.
+
+    `places`: by name of each domain of the whole tree that has own nodes, the domain itself, or the nearest
+    one above it that is left.
+    """
+
+    hypernodes: tuple[HyperNode, ...]
+    numbers: Mapping[int, int]
+    places: Mapping[str, HyperNode]
+
+    @classmethod
+    def of(cls, hypernodes: Sequence[HyperNode], names: _Names) -> "_Tree":
+        domains = list(_own_domains(hypernodes, names.own))
+        tiers = sorted({h.tier for h in domains})
+        # All leaves of a tree have the same depth, so only whole tiers may be left out, from below.
+        is_whole = not any(map(names.others.__contains__, (n for h in hypernodes for n in h.nodes)))
+        grouping = tiers if is_whole else [h.tier for h in domains if len(h.nodes) > 1]
+        lowest = min(grouping, default=tiers[-1] if tiers else 0)
+        first = min((h.tier for h in hypernodes), default=0)
+        numbers = {tier: tier - lowest + first for tier in tiers if tier >= lowest}
+        kept = {h.name for h in domains if h.tier in numbers}
+        places: dict[str, HyperNode] = {}
+        for h in sorted(domains, key=lambda h: -h.tier):
+            if h.name in kept:
+                children = tuple(child for child in h.children if child in kept)
+                places[h.name] = replace(h, tier=numbers[h.tier], children=children)
+            elif h.parent in places:
+                places[h.name] = places[h.parent]
+        return cls(tuple(places[h.name] for h in domains if h.name in kept), numbers, places)
+
+
 def _own_domains(hypernodes: Iterable[HyperNode], own: frozenset[str]) -> Iterable[HyperNode]:
     """Yield the domains with own nodes. Their children may not be there."""
     for h in hypernodes:
         if nodes := tuple(sorted(name_in_cluster(node) for node in h.nodes if node in own)):
             yield replace(h, nodes=nodes)
-
-
-def _without_idle_tiers(hypernodes: list[HyperNode]) -> list[HyperNode]:
-    """Return the domains without the tiers above the lowest whose domains all have one child.
-
-    `hypernodes`: sorted by tier.
-    """
-    children: dict[str, list[str]] = {}
-    for h in hypernodes:
-        if h.parent is not None:
-            children.setdefault(h.parent, []).append(h.name)
-    grouping = {h.tier for h in hypernodes if len(children.get(h.name, ())) != 1}
-    kept = [h for h in hypernodes if h.tier in grouping]
-    by_name, names = {h.name: h for h in hypernodes}, {h.name for h in kept}
-    parent: dict[str, str | None] = {}
-    below: dict[str, list[str]] = {}
-    for h in kept:
-        above = h.parent
-        while above is not None and above not in names:
-            above = by_name[above].parent if above in by_name else None
-        parent[h.name] = above
-        if above is not None:
-            below.setdefault(above, []).append(h.name)
-    return [replace(h, parent=parent[h.name], children=tuple(sorted(below.get(h.name, ())))) for h in kept]
 
 
 def _own_links(topology: Topology, names: _Names) -> LinkTable:
@@ -117,23 +138,21 @@ def _own_links(topology: Topology, names: _Names) -> LinkTable:
 
 
 def _own_anomalies(
-    anomalies: Iterable[Anomaly], cluster: str, names: _Names, tiers: Mapping[str, int]
+    anomalies: Iterable[Anomaly], cluster: str, names: _Names, tree: _Tree
 ) -> Iterable[Anomaly]:
     for x in anomalies:
         ends = [x.subject] if x.peer is None else [x.subject, x.peer]
         nodes = tuple(node for node in x.nodes if node in names.own)
         if any(map(names.is_of_another, ends)) or (x.nodes and not nodes) or _overlaps_elsewhere(x, cluster):
             continue
-        message = x.message
-        for node in names.own.intersection((*nodes, *(end.name for end in ends))):
-            message = message.replace(node, names.short(node))
+        place = tree.places.get(x.hypernode or "")
         yield replace(
             x,
             subject=names.end(x.subject),
             peer=None if x.peer is None else names.end(x.peer),
-            hypernode=x.hypernode if x.hypernode in tiers else None,
-            tier=tiers.get(x.hypernode or ""),
-            message=message,
+            hypernode=None if place is None else place.name,
+            tier=None if place is None else place.tier,
+            message=names.in_text(x.message),
             nodes=tuple(sorted(map(names.short, nodes))),
         )
 
@@ -156,28 +175,56 @@ def _overlaps_elsewhere(anomaly: Anomaly, cluster: str) -> bool:
     return cluster_of(anomaly.peer.device.removeprefix(_HYPERNODE)) != cluster
 
 
-def _with_own_conditions(found: Topology, whole: Topology, names: _Names) -> Topology:
+# In messages of conditions, which name the first few. They are read here, as no other part has these facts.
+_NOT_READY = re.compile(r"(?:^|, )(\S+) \((.*?)\)(?=, | and \d+ more$|$)")  # node, reason
+_LAST_SEEN = re.compile(r"(\S+) last seen (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")  # node or switch, time
+
+
+def _with_own_conditions(found: Topology, whole: Topology, names: _Names, tree: _Tree) -> Topology:
     """Return the topology with the conditions of its own nodes.
 
-    They are derived anew from those of the whole topology, which name all nodes and switches that are not
-    ready or stale. A condition that is as it was keeps its time.
+    A domain from which nothing was cut keeps its conditions. Others are derived anew from those of the whole
+    topology, which name all nodes and switches that are not ready or stale. A condition that is as it was
+    keeps its time.
     """
     ready, stale = _by_type(whole, "Ready"), _by_type(whole, "Stale")
     failing = (c.message for c in stale if c.reason == INFERENCE_FAILED)
+    why = dict(x for c in ready if c.nodes for x in _NOT_READY.findall(c.message.partition("not ready: ")[2]))
+    seen = {x: from_rfc3339(at) for c in stale for x, at in _LAST_SEEN.findall(c.message)}
+    switches = {s.id: s.name for s in whole.switches}
+    lacking = set(whole.nodes_without_evidence)
+    down = {
+        node for c in ready for node in c.nodes if node in names.own and (node in why or node not in lacking)
+    }
     facts = ConditionFacts(
-        {names.short(node): "" for c in ready for node in c.nodes if node in names.own},
-        {names.short(node): 0 for c in stale for node in c.nodes if node in names.own},
-        {switch: 0 for c in stale for switch in c.switches},
+        {names.short(node): why.get(node, "") for node in down},
+        {names.short(node): seen.get(node, 0) for c in stale for node in c.nodes if node in names.own},
+        {switch: seen.get(switches.get(switch, switch), 0) for c in stale for switch in c.switches},
         min(failing, key=len, default=""),
     )
-    since_ns = {(h.name, c.type, c.status): c.since_ns for h in whole.hypernodes for c in h.conditions}
+    before = {h.name: h for h in whole.hypernodes}
+    since_ns = {  # of two domains with one place, the upper one counts
+        (tree.places[h.name].name, c.type, c.status): c.since_ns
+        for h in whole.hypernodes
+        if h.name in tree.places
+        for c in h.conditions
+    }
 
-    def dated(h: HyperNode) -> HyperNode:
-        conditions = (replace(c, since_ns=since_ns.get((h.name, c.type, c.status), 0)) for c in h.conditions)
+    def settled(h: HyperNode) -> HyperNode:
+        was = before[h.name]
+        if len(h.nodes) == len(was.nodes) and h.children == was.children:
+            conditions = [
+                replace(c, message=names.in_text(c.message), nodes=tuple(map(names.short, c.nodes)))
+                for c in was.conditions
+            ]
+        else:
+            conditions = [
+                replace(c, since_ns=since_ns.get((h.name, c.type, c.status), 0)) for c in h.conditions
+            ]
         return replace(h, conditions=tuple(conditions))
 
     found = with_conditions(found, facts)
-    return replace(found, hypernodes=tuple(map(dated, found.hypernodes)))
+    return replace(found, hypernodes=tuple(map(settled, found.hypernodes)))
 
 
 def _by_type(topology: Topology, kind: str) -> list[Condition]:

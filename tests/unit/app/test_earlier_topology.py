@@ -10,6 +10,7 @@ from hyperscout_collector.app.publication.earlier_topology import published_befo
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_publish.clusters.cut import cut_to
 from hyperscout_runtime.errors import StartError
 from hyperscout_topology.topology import Topology
@@ -147,41 +148,65 @@ EAST = [
     hypernode_object("pod", "l1", "l3", tier=2, tier_name="pod"),
 ]
 OWN = [
-    hypernode_object("l1", "n1", tier_name="leaf"),
-    hypernode_object("l2", "n2", tier_name="leaf"),
-    hypernode_object("core", "l1", "l2", tier=3, tier_name="core"),
+    hypernode_object("l2", "n2", "n3", tier_name="leaf"),
+    hypernode_object("pod", "l2", tier=2, tier_name="pod"),
 ]
+WEST = [hypernode_object("pod", "n1", "n2", tier_name="pod")]  # the leaves have one node each
 
 
-async def several(tmp_path: Path, saved: Topology | None, east: FakeApi) -> Topology | None:
-    given = settings(tmp_path, leader_election=True, clusters=(f"east={tmp_path}",))
-    own, clusters = cast("Kube", FakeApi(OWN)), {"east": cast("Kube", east)}
-    return await published_before(given, own, None, saved, clusters, sleep=no_sleep)
+async def several(
+    tmp_path: Path, saved: Topology | None, own: Sequence[Object] = OWN, **others: FakeApi
+) -> Topology | None:
+    listed = tuple(f"{name}={tmp_path}" for name in others)
+    given = settings(tmp_path, leader_election=True, clusters=listed)
+    clusters = {name: cast("Kube", one) for name, one in others.items()}
+    return await published_before(given, cast("Kube", FakeApi(own)), None, saved, clusters, sleep=no_sleep)
 
 
 async def test_the_trees_of_several_clusters_are_parts_of_one(tmp_path: Path) -> None:
-    """A cluster's tree lacks the tiers that group nothing there."""
-    joined = await several(tmp_path, None, FakeApi(EAST))
+    """A cluster's tree lacks the lowest tiers where they have one node each."""
+    joined = await several(tmp_path, None, east=FakeApi(EAST), west=FakeApi(WEST))
     assert joined is not None
-    assert {h.name: (h.parent, h.nodes) for h in joined.hypernodes} == {
-        "l1": ("pod", ("east/n9", "n1")),
-        "l2": ("core", ("n2",)),
-        "l3": ("pod", ("east/n1",)),
-        "pod": ("core", ("east/n1", "east/n9", "n1")),
-        "core": (None, ("east/n1", "east/n9", "n1", "n2")),
+    first, second = (h for h in joined.hypernodes if h.name.startswith("tier-1-"))
+    assert {h.name: (h.tier, h.parent, h.nodes) for h in joined.hypernodes} == {
+        first.name: (1, "pod", first.nodes),
+        second.name: (1, "pod", second.nodes),
+        "l1": (1, "pod", ("east/n9",)),
+        "l2": (1, "pod", ("n2", "n3")),
+        "l3": (1, "pod", ("east/n1",)),
+        "pod": (2, None, ("east/n1", "east/n9", "n2", "n3", "west/n1", "west/n2")),
     }
-    for cluster, published in (("east", EAST), ("", OWN)):
-        assert [h.name for h in cut_to(joined, cluster).hypernodes] == [
-            h["metadata"]["name"] for h in published
+    assert {first.nodes, second.nodes} == {("west/n1",), ("west/n2",)}
+    assert Forest.of(joined).top == 2
+    for cluster, published in (("west", WEST), ("", OWN)):
+        assert [(h.name, h.tier) for h in cut_to(joined, cluster).hypernodes] == [
+            (h["metadata"]["name"], h["spec"]["tier"]) for h in published
         ]
 
 
+async def test_trees_of_different_times_make_no_cycle(tmp_path: Path) -> None:
+    one, other = (
+        [
+            hypernode_object(low, "n1", "n2", tier_name="leaf"),
+            hypernode_object(high, low, tier=2, tier_name="pod"),
+        ]
+        for low, high in (("a", "b"), ("b", "a"))
+    )
+    joined = await several(tmp_path, None, one, east=FakeApi(other))
+    assert joined is not None
+    places = {h.name: (h.tier, h.parent) for h in joined.hypernodes if h.name in ("a", "b")}
+    assert places == {"a": (1, "b"), "b": (2, None)}
+
+
 async def test_the_saved_topology_counts_if_all_clusters_have_it(tmp_path: Path) -> None:
-    joined = await several(tmp_path, None, FakeApi(EAST))
+    east = [
+        hypernode_object("l1", "n1", "n9", tier_name="leaf"),
+        hypernode_object("pod", "l1", tier=2, tier_name="pod"),
+    ]
+    joined = await several(tmp_path, None, east=FakeApi(east))
     assert joined is not None
     saved = replace(joined, generation=7, foreign_endpoints=("storage",))
-    assert await several(tmp_path, saved, FakeApi(EAST)) is saved
-    other = await several(tmp_path, saved, FakeApi(EAST[:1]))
+    assert await several(tmp_path, saved, east=FakeApi(east)) is saved
+    other = await several(tmp_path, saved, east=FakeApi(east[:1]))
     assert other is not None
     assert (other.generation, other.foreign_endpoints) == (7, ())
-    assert await several(tmp_path, saved, FakeApi(EAST, UnreachableError("away"))) is saved, "it is left out"

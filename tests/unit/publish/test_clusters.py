@@ -1,6 +1,6 @@
 """The part of a topology that one of several clusters gets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -14,13 +14,16 @@ from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher
 from hyperscout_publish.hypernodes.checks import broken_rules
 from hyperscout_publish.hypernodes.wanted import wanted
 from hyperscout_publish.publisher.base import Publisher
+from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.racks import racks
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Adapter, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import anomaly, hypernode
 from support.inference import inputs_of
+from support.rack_inputs import seen
 
 FABRIC = shapes.clos3(2, 2, 3, 2, 1)
 HOSTS = FABRIC.hosts
@@ -51,26 +54,27 @@ def test_each_cluster_gets_a_valid_tree_of_its_own_nodes(
     for cluster in NAMES:
         part = cut_to(whole, cluster)
         own = {node for node in nodes.values() if cluster_of(node) == cluster}
+        lowest = [mine for h in whole.hypernodes if h.tier == 1 and (mine := own.intersection(h.nodes))]
+        is_whole = any(len(mine) > 1 for mine in lowest)
         assert leaf_of(part).keys() == set(map(name_in_cluster, own)), "all nodes of the cluster, once"
         for node in own:
-            assert leaf_of(part)[name_in_cluster(node)].name == placed[node].name, "in the same domain"
+            domain = leaf_of(part)[name_in_cluster(node)].name
+            assert node in above[domain].nodes, "in a domain that it is in"
+            assert domain == placed[node].name or not is_whole
         tree = list(wanted(part))
         assert {w.name for w in tree} == {h.name for h in part.hypernodes}, "no domain is empty"
         assert list(broken_rules(tree)) == []
         for h in part.hypernodes:
             mine = {name_in_cluster(x) for x in above[h.name].nodes if cluster_of(x) == cluster}
             assert set(h.nodes) == mine
-            assert (h.tier, h.tier_name, h.switches) == (
-                above[h.name].tier,
-                above[h.name].tier_name,
-                above[h.name].switches,
-            )
+            assert (h.tier_name, h.switches) == (above[h.name].tier_name, above[h.name].switches)
             ready, _, _, old = h.conditions
             if not h.children:
                 assert set(ready.nodes) == {name_in_cluster(nodes[x]) for x in down} & set(h.nodes)
                 assert set(old.nodes) == {name_in_cluster(nodes[x]) for x in stale} & set(h.nodes)
-        for tier in {h.tier for h in part.hypernodes} - {1}:
-            assert any(len(h.children) > 1 for h in part.hypernodes if h.tier == tier), "it groups"
+        tiers = sorted({h.tier for h in part.hypernodes})
+        assert tiers == list(range(1, len(tiers) + 1))
+        assert len(tiers) < 2 or any(len(h.nodes) > 1 for h in part.hypernodes if h.tier == 1)
         others = set(nodes.values()) - own - {name_in_cluster(x) for x in own}
         text = str(to_json(part))
         assert not [x for x in others if f"'{x}'" in text]
@@ -80,9 +84,38 @@ def test_each_cluster_gets_a_valid_tree_of_its_own_nodes(
 def test_the_own_cluster_alone_gets_the_tree_as_it_is() -> None:
     whole = inferred({host: host for host in HOSTS})
     part = cut_to(whole, "")
-    assert part.hypernodes == whole.hypernodes
-    assert part.adapters == whole.adapters
-    assert list(part.links) == list(whole.links)
+    assert part is whole
+
+
+RACKS = racks(2, 2, trays=4, pods=2, hgx=4)
+TRAYS = frozenset(tray for rack in RACKS.racks for tray in rack.trays)
+
+
+def shape(topology: Topology) -> list[tuple[object, ...]]:
+    return [(h.name, h.tier, h.tier_name, h.parent, h.children, h.nodes) for h in topology.hypernodes]
+
+
+@pytest.mark.parametrize("cluster", ["", "west"])
+def test_racks_of_another_cluster_change_no_tier(cluster: str) -> None:
+    """Single nodes are not in NVLink domains of their own because other clusters have racks."""
+    names = {host: node_in("east" if host in TRAYS else cluster, host) for host in RACKS.fabric.hosts}
+    told = seen(RACKS)
+
+    def of(hosts: Iterable[str]) -> Topology:
+        mine = {host: names[host] for host in hosts}
+        inputs = replace(
+            told,
+            node_names=announced_names(mine.values()),
+            gpus={mine[host]: x for host, x in told.gpus.items() if host in mine},
+            infiniband={mine[host]: x for host, x in told.infiniband.items() if host in mine},
+        )
+        return infer(inputs, InferOptions(cluster_nodes=frozenset(mine.values())))
+
+    alone, whole = of(names.keys() - TRAYS), of(names)
+    assert {h.tier_name for h in whole.hypernodes} == {"nvlink", "leaf", "pod", "core"}
+    assert [h.tier_name for h in alone.hypernodes] == ["leaf", "pod", "core"], "a tier may group nothing"
+    assert shape(cut_to(whole, cluster)) == shape(cut_to(alone, cluster))
+    assert shape(cut_to(whole, "east"))[-1][:3] == (alone.hypernodes[-1].name, 4, "core")
 
 
 LEAF = ("east/n1", "west/n1", "n2")
@@ -129,7 +162,7 @@ WHOLE = Topology(
 
 def test_findings_and_links_of_other_clusters_are_left_out() -> None:
     west = cut_to(with_conditions(WHOLE), "west")
-    assert [h.name for h in west.hypernodes] == ["leaf"], "the pod groups nothing"
+    assert [(h.name, h.tier) for h in west.hypernodes] == [("pod", 1)], "the leaf has one node"
     assert (west.hypernodes[0].nodes, west.hypernodes[0].parent) == (("n1",), None)
     assert list(west.adapters) == [Adapter("n1", "n1", "eth0")]
     assert [(x.a_device, x.b_device, x.note) for x in west.links] == [
@@ -141,8 +174,8 @@ def test_findings_and_links_of_other_clusters_are_left_out() -> None:
         ("MissingLink", "leaf-01", ""),
     ]
     assert west.nodes_without_evidence == ("n9",)
-    degraded = west.hypernodes[0].conditions[1]
-    assert "1 of 1 host links slow" in degraded.message, "one of its own, and none of other clusters"
+    assert {(x.hypernode, x.tier) for x in west.anomalies} == {("pod", 1)}, "in the nearest domain above"
+    assert "1 host link slow" in west.hypernodes[0].conditions[1].message, "none of other clusters"
     assert "east" not in str(to_json(west))
 
 
@@ -153,10 +186,46 @@ def test_a_condition_that_is_as_it_was_keeps_its_time() -> None:
     )
     whole = replace(whole, hypernodes=dated)
     east, west = (cut_to(whole, cluster).hypernodes[0].conditions for cluster in ("east", "west"))
-    assert [(c.status, c.since_ns) for c in (east[0], west[0])] == [("False", 9), ("True", 0)]
+    assert [(c.status, c.since_ns) for c in (east[0], west[0])] == [("False", 9), ("True", 9)]
     for stale in (east[3], west[3]):
         assert (stale.status, stale.reason, stale.since_ns) == ("True", "InferenceFailed", 9)
         assert stale.message == "inference fails"
+
+
+def test_reasons_and_times_of_own_nodes_remain() -> None:
+    nodes = ("east/n1", "east/n2", "east/n3", "n4")
+    topology = Topology(
+        1,
+        (
+            hypernode("mixed", nodes, parent="pod", switches=("s1",)),
+            hypernode("own", ("east/n5", "east/n6"), parent="pod"),
+            hypernode("pod", (*nodes, "east/n5", "east/n6"), children=("mixed", "own")),
+        ),
+        (Switch("s1", "leaf-01", 1),),
+        nodes_without_evidence=("east/n2",),
+    )
+    facts = ConditionFacts(
+        {"east/n1": "NotReady: KubeletNotReady", "n4": "cordoned", "east/n6": "cordoned"},
+        {"east/n3": 5 * NS},
+        {"s1": 9 * NS},
+    )
+    mixed, own, _ = cut_to(with_conditions(topology, facts), "east").hypernodes
+    assert mixed.conditions[0].message == (
+        "1 of 3 nodes ready; not ready: n1 (NotReady: KubeletNotReady), n2 (no fabric shows it)"
+    )
+    assert mixed.conditions[3].message == (
+        "evidence of 1 of 3 nodes is older than its limit: n3 last seen 1970-01-01T00:00:05Z; "
+        "evidence of 1 of 1 switches is older than its limit: leaf-01 last seen 1970-01-01T00:00:09Z"
+    )
+    assert own.conditions[0].message == "1 of 2 nodes ready; not ready: n6 (cordoned)"
+    assert own.conditions[0].nodes == ("n6",)
+
+
+def test_messages_name_own_nodes_without_prefix() -> None:
+    both = anomaly("UnknownHost", Endpoint("x", "x"), message="st/g1, east/g1, st/g1.x and st/g1/eth0.")
+    both = replace(both, nodes=("st/g1",))
+    part = cut_to(Topology(1, (hypernode("leaf", ("st/g1", "east/g1", "st/g1.x")),), anomalies=(both,)), "st")
+    assert part.anomalies[0].message == "g1, east/g1, g1.x and g1/eth0."
 
 
 class Kept(Publisher):

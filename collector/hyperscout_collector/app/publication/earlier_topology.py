@@ -4,6 +4,7 @@ Names, times and conditions continue from it.
 """
 
 import asyncio
+import hashlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -75,27 +76,37 @@ async def published_before(
 def _joined(parts: Mapping[str, Topology | None]) -> Topology | None:
     """The trees of several clusters as one: a domain has one name in all of them.
 
-    Conditions and findings are left out: those of a shared domain differ between the clusters.
+    A cluster's tree may lack the lowest tiers, so tiers are counted from the top. A domain is only above
+    those of lower tiers, so there is no cycle even if one tree is old. Conditions and findings are left out:
+    those of a shared domain differ between the clusters.
     """
+    trees = {cluster: part.hypernodes for cluster, part in parts.items() if part is not None}
+    tops = {cluster: max((h.tier for h in tree), default=0) for cluster, tree in trees.items()}
+    top = max(tops.values(), default=0)
     domains: dict[str, HyperNode] = {}
     nodes: dict[str, set[str]] = {}
     above: dict[str, set[str]] = {}  # by name, the domains that contain it in a cluster
-    for cluster, part in parts.items():
-        own = {h.name: h for h in part.hypernodes} if part is not None else {}
-        for h in own.values():
-            domains.setdefault(h.name, h)
+    for cluster, tree in trees.items():
+        own = {h.name: h for h in tree}
+        for h in tree:
+            domains.setdefault(h.name, replace(h, tier=h.tier + top - tops[cluster]))
             nodes.setdefault(h.name, set()).update(node_in(cluster, node) for node in h.nodes)
             containers, at = above.setdefault(h.name, set()), h.parent
             while at is not None:
                 containers.add(at)
                 at = own[at].parent
-    # A cluster's tree may lack a tier of another one. Of several parents of a domain the lowest counts.
+    for cluster, tree in trees.items():
+        for h in tree:
+            if not h.children:
+                _add_lowest(h, cluster, domains, nodes, above)
+    # Trees may be of different times. Of several parents of a domain the lowest counts.
     parents: dict[str, str] = {}
     for name, containers in above.items():
         chain = [name, *sorted(containers, key=lambda one: (domains[one].tier, one))]
         for inner, container in itertools.pairwise(chain):
-            rival = parents.get(inner, container)
-            parents[inner] = min(rival, container, key=lambda one: (domains[one].tier, one))
+            if domains[inner].tier < domains[container].tier:
+                rival = parents.get(inner, container)
+                parents[inner] = min(rival, container, key=lambda one: (domains[one].tier, one))
     children: dict[str, list[str]] = {}
     for name, parent in sorted(parents.items()):
         children.setdefault(parent, []).append(name)
@@ -106,6 +117,24 @@ def _joined(parts: Mapping[str, Topology | None]) -> Topology | None:
         below, mine = tuple(children.get(h.name, ())), tuple(sorted(nodes[h.name]))
         found.append(replace(h, parent=parents.get(h.name), children=below, nodes=mine, conditions=()))
     return Topology(0, tuple(found)) if found else None
+
+
+def _add_lowest(
+    h: HyperNode,
+    cluster: str,
+    domains: dict[str, HyperNode],
+    nodes: dict[str, set[str]],
+    above: dict[str, set[str]],
+) -> None:
+    """Add a domain for each node of `h` in the tiers below that its cluster lacks."""
+    tier_names = {x.tier: x.tier_name for x in domains.values() if x.tier < domains[h.name].tier}
+    for node in (node_in(cluster, node) for node in h.nodes if tier_names):
+        digest = hashlib.sha256(node.encode()).hexdigest()[:8]
+        chain = {f"tier-{tier}-{digest}": tier for tier in tier_names}
+        for name, tier in chain.items():
+            domains[name] = HyperNode(name, tier, tier_names[tier], None, (), (), ())
+            nodes[name] = {node}
+            above[name] = {*chain, h.name, *above[h.name]}
 
 
 def _is_of(saved: Topology, parts: Mapping[str, Topology | None], *, several: bool) -> bool:
