@@ -6,6 +6,7 @@ import pytest
 from hyperscout_collector.decisions.publication.membership import (
     Loss,
     Removals,
+    by_cluster,
     loss,
     nodes_of,
     same_members,
@@ -22,6 +23,9 @@ def without(leaves: dict[str, list[str]], *names: str) -> dict[str, list[str]]:
 
 
 TEN = leaves_of(10)
+MIXED = {**leaves_of(20), "e00": [f"east/n{i:04}" for i in range(4)]}
+ONE_OF_EAST = {**TEN, "l00": [*TEN["l00"], "east/n"]}
+ONE_OWN = {"l00": ["east/n1", "east/n2", "n"]}
 LOSSES: list[tuple[str, Topology, Topology, bool]] = [
     ("nothing", tree(TEN), tree(TEN), False),
     ("growth", tree(TEN), tree(leaves_of(20)), False),
@@ -43,11 +47,19 @@ LOSSES: list[tuple[str, Topology, Topology, bool]] = [
     ("a tier on top", tree(TEN, top=False), tree(TEN), False),
     ("a tier on top, while a node goes", tree(TEN, top=False), tree(without(TEN, "n0000")), True),
     ("the first tree", tree({}), tree(TEN), False),
+    ("the only node is replaced", tree({"l00": ["n"]}, top=False), tree({"l00": ["m"]}, top=False), False),
+    ("a small cluster of several", tree(MIXED), tree(without(MIXED, "e00")), True),
+    ("half of a small cluster", tree(MIXED), tree(without(MIXED, "east/n0000", "east/n0001")), True),
+    ("a node of a small cluster", tree(MIXED), tree(without(MIXED, "east/n0000")), False),
+    ("the last node of a cluster", tree(ONE_OF_EAST), tree(without(ONE_OF_EAST, "east/n")), True),
+    ("the last node of the own cluster", tree(ONE_OWN), tree(without(ONE_OWN, "n")), True),
+    ("a leaf of the own cluster", tree(MIXED), tree(without(MIXED, "l01")), False),
 ]
 
 
 def too_many(removals: Removals, before: Topology, lost: Loss, now_ns: int) -> bool:
-    return removals.too_many(lost, len(before.hypernodes), len(nodes_of(before.hypernodes)), now_ns)
+    nodes = {cluster: len(mine) for cluster, mine in by_cluster(nodes_of(before.hypernodes)).items()}
+    return removals.too_many(lost, len(before.hypernodes), nodes, now_ns)
 
 
 def record(removals: Removals, lost: Loss, after: Topology, now_ns: int) -> None:
@@ -58,7 +70,7 @@ def record(removals: Removals, lost: Loss, after: Topology, now_ns: int) -> None
 @pytest.mark.parametrize(("name", "before", "after", "held"), LOSSES, ids=[x[0] for x in LOSSES])
 def test_limit(name: str, before: Topology, after: Topology, held: bool) -> None:
     lost = loss(before, after)
-    assert (lost.tiers is not None or too_many(Removals(0.2, 600 * NS), before, lost, 0)) is held
+    assert (lost.always_waits or too_many(Removals(0.2, 600 * NS), before, lost, 0)) is held
 
 
 def test_same_members() -> None:

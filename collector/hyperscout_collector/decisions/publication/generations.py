@@ -9,11 +9,13 @@ cables of a fabric at once, because inference remembers only what is published. 
 topology is therefore always a tree that was offered, or the tree before with current conditions.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
+from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_inference.hierarchy.conditions import (
     INFERENCE_FAILED,
     NO_EVIDENCE,
@@ -238,7 +240,7 @@ class Generations:
             removed=removed,
             back=self._membership.facts.removals.in_tree(offered),
             hypernodes=len(hypernodes),
-            nodes=0 if same else len(nodes_of(hypernodes)),
+            nodes={} if same else Counter(map(cluster_of, nodes_of(hypernodes))),
             is_empty=not offered.hypernodes,
             number=self._highest + 1,
         )

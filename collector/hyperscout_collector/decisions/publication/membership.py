@@ -8,13 +8,17 @@ node may therefore always be removed. The removal of a rack still waits in a sma
 more nodes than the share. So does the removal of a whole tree, however small, because the number of tiers
 becomes zero. Recently published removals count too: a fabric that shrinks in small steps is the same loss.
 
+Of several clusters, the share of nodes is that of each cluster, or a small one could disappear unnoticed. The
+removal of the last node of a cluster always waits.
+
 `Membership` is the state machine. `TRANSITIONS` lists how events change its state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import HyperNode, Topology
@@ -24,11 +28,20 @@ _ALWAYS_MAY_GO = 1
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is removed from one tree to the next. `tiers`: (before, after) if the number of tiers changes."""
+    """What is removed from one tree to the next. `tiers`: (before, after) if the number of tiers changes.
+
+    `clusters`: those that lose their last node; "" = the collector's own.
+    """
 
     hypernodes: frozenset[str]
     nodes: frozenset[str]
     tiers: tuple[int, int] | None = None
+    clusters: frozenset[str] = frozenset()
+
+    @property
+    def always_waits(self) -> bool:
+        """Whether it waits however few it removes."""
+        return self.tiers is not None or bool(self.clusters)
 
 
 NO_LOSS = Loss(frozenset(), frozenset())
@@ -53,19 +66,29 @@ def nodes_of(hypernodes: Sequence[HyperNode]) -> set[str]:
     return {node for h in hypernodes if not h.children for node in h.nodes}
 
 
+def by_cluster(nodes: Iterable[str]) -> dict[str, set[str]]:
+    """Returns the nodes of each cluster; "" = the collector's own."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        found.setdefault(cluster_of(node), set()).add(node)
+    return found
+
+
 def loss(before: Topology, after: Topology) -> Loss:
     """Returns what is lost between two trees. A changed number of tiers is a loss, except for growth on top:
     no HyperNode or node is removed, and every HyperNode stays in its tier."""
     tier_after = {h.name: h.tier for h in after.hypernodes}
     hypernodes = frozenset(h.name for h in before.hypernodes if h.name not in tier_after)
-    nodes = frozenset(nodes_of(before.hypernodes) - nodes_of(after.hypernodes))
+    remaining = nodes_of(after.hypernodes)
+    nodes = frozenset(nodes_of(before.hypernodes) - remaining)
+    clusters = frozenset(set(map(cluster_of, nodes)).difference(map(cluster_of, remaining)))
     tiers = (
         max((h.tier for h in before.hypernodes), default=0),
         max((h.tier for h in after.hypernodes), default=0),
     )
     moved = any(tier_after.get(h.name, h.tier) != h.tier for h in before.hypernodes)
     grew = tiers[1] > tiers[0] and not hypernodes and not nodes and not moved
-    return Loss(hypernodes, nodes, None if grew or tiers[0] == tiers[1] or not tiers[0] else tiers)
+    return Loss(hypernodes, nodes, None if grew or tiers[0] == tiers[1] or not tiers[0] else tiers, clusters)
 
 
 @dataclass(slots=True)
@@ -80,14 +103,16 @@ class Removals:
     hypernodes: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
 
-    def too_many(self, lost: Loss, hypernodes: int, nodes: int, now_ns: int) -> bool:
+    def too_many(self, lost: Loss, hypernodes: int, nodes: Mapping[str, int], now_ns: int) -> bool:
         """Whether this loss, with the recent ones, exceeds the limit and needs approval.
 
-        `hypernodes`, `nodes`: their numbers before the loss.
+        `hypernodes`, `nodes`: their numbers before the loss; of nodes, the number in each cluster.
         """
         self._expire(now_ns)
-        return self._over(lost.hypernodes, self.hypernodes, hypernodes) or self._over(
-            lost.nodes, self.nodes, nodes
+        lately = by_cluster(self.nodes)
+        return self._over(lost.hypernodes, self.hypernodes.keys(), hypernodes) or any(
+            self._over(mine, lately.get(cluster, set()), nodes.get(cluster, 0))
+            for cluster, mine in by_cluster(lost.nodes).items()
         )
 
     def record(self, lost: Loss, now_ns: int) -> None:
@@ -115,11 +140,9 @@ class Removals:
         hypernodes = frozenset(h.name for h in tree.hypernodes if h.name in self.hypernodes)
         return Loss(hypernodes, frozenset(nodes_of(tree.hypernodes) & self.nodes.keys()))
 
-    def _over(self, lost: frozenset[str], lately: dict[str, int], now: int) -> bool:
+    def _over(self, lost: Set[str], lately: Set[str], now: int) -> bool:
         """`now`: the number of items before the loss."""
-        return bool(lost) and len(lost | lately.keys()) > max(
-            _ALWAYS_MAY_GO, self.share * (now + len(lately))
-        )
+        return bool(lost) and len(lost | lately) > max(_ALWAYS_MAY_GO, self.share * (now + len(lately)))
 
     def _expire(self, now_ns: int) -> None:
         for lately in (self.hypernodes, self.nodes):
@@ -150,7 +173,8 @@ class Offer:
     `is_repeat`: it has the members of the tree offered before. `has_content`: it is not wholly empty.
     `same`: it has the published members. `lost`: what it removes, without what may always be removed.
     `removed`: all that it removes. `back`: recently removed names that it contains. `hypernodes`, `nodes`:
-    their published numbers. `is_empty`: it has no HyperNodes. `number`: the generation that a hold gets.
+    their published numbers, of nodes the number in each cluster. `is_empty`: it has no HyperNodes. `number`:
+    the generation that a hold gets.
     """
 
     is_repeat: bool
@@ -160,7 +184,7 @@ class Offer:
     removed: Loss
     back: Loss
     hypernodes: int
-    nodes: int
+    nodes: Mapping[str, int]
     is_empty: bool
     number: int
 
@@ -302,7 +326,7 @@ class Membership:
             return
         if facts.differs_since_ns is None:
             facts.differs_since_ns = now_ns
-        if offer.lost.tiers is None and not self._too_many(offer, offer.lost, now_ns):
+        if not offer.lost.always_waits and not self._too_many(offer, offer.lost, now_ns):
             if facts.held is not None:
                 # The loss shrinks, perhaps in steps. The remaining change must be stable again before it is
                 # published.
@@ -314,8 +338,9 @@ class Membership:
     def _hold(self, offer: Offer, held: HeldTree | None, now_ns: int) -> None:
         facts, lost, before = self.facts, offer.lost, self.facts.held_loss
         number, since_ns = offer.number, now_ns
-        more = Loss(lost.hypernodes - before.hypernodes, lost.nodes - before.nodes, lost.tiers)
-        if held is not None and more.tiers == before.tiers and not self._too_many(offer, more, now_ns):
+        more = Loss(lost.hypernodes - before.hypernodes, lost.nodes - before.nodes)
+        same = (lost.tiers, lost.clusters) == (before.tiers, before.clusters)
+        if held is not None and same and not self._too_many(offer, more, now_ns):
             number, since_ns = held.generation, held.since_ns
         else:
             facts.held_loss = lost
@@ -351,7 +376,16 @@ class Membership:
         if lost.hypernodes or lost.nodes:
             parts.append(
                 f"removes {len(lost.hypernodes)} of {offer.hypernodes} HyperNodes"
-                f" and {len(lost.nodes)} of {offer.nodes} nodes"
+                f" and {len(lost.nodes)} of {sum(offer.nodes.values())} nodes{self._of_clusters(offer)}"
             )
         share = self.facts.settings.removal_share
         return f"{' and '.join(parts)} (more than {share:.0%} need an approval)"
+
+    def _of_clusters(self, offer: Offer) -> str:
+        if not offer.nodes.keys() - {""}:
+            return ""
+        lost = sorted((cluster, len(nodes)) for cluster, nodes in by_cluster(offer.lost.nodes).items())
+        named = [
+            f"{n} of {offer.nodes.get(cluster, 0)} in {cluster or 'the own cluster'}" for cluster, n in lost
+        ]
+        return f" ({', '.join(named)})" if named else ""
