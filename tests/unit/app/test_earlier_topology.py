@@ -1,5 +1,6 @@
 """What a collector goes on from: what it followed, its own disk, or what the cluster tells."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -210,3 +211,42 @@ async def test_the_saved_topology_counts_if_all_clusters_have_it(tmp_path: Path)
     other = await several(tmp_path, saved, east=FakeApi(east[:1]))
     assert other is not None
     assert (other.generation, other.foreign_endpoints) == (7, ())
+
+
+async def test_a_cluster_that_is_away_keeps_its_saved_part(tmp_path: Path) -> None:
+    east = [hypernode_object("l9", "n1", "n9", tier_name="leaf"), hypernode_object("pod", "l9", tier=2)]
+    east[1]["spec"]["tierName"] = "pod"
+    joined = await several(tmp_path, None, east=FakeApi(east))
+    assert joined is not None
+    saved = replace(joined, generation=7)
+    away = [UnreachableError("away")] * 10
+    assert await several(tmp_path, saved, east=FakeApi(east, *away)) is saved
+    grown = [hypernode_object("l2", "n1", "n2", "n3", tier_name="leaf"), OWN[1]]
+    found = await several(tmp_path, saved, grown, east=FakeApi(east, *away))
+    assert found is not None
+    assert {h.name: h.nodes for h in found.hypernodes} == {
+        "l2": ("n1", "n2", "n3"),
+        "l9": ("east/n1", "east/n9"),
+        "pod": ("east/n1", "east/n9", "n1", "n2", "n3"),
+    }
+    once = await several(tmp_path, None, east=FakeApi(east, UnreachableError("away")))
+    assert once == joined, "it is asked again"
+
+
+class Rendezvous(FakeApi):
+    """Answers when all clusters have been asked."""
+
+    def __init__(self, barrier: asyncio.Barrier) -> None:
+        super().__init__(OWN)
+        self.barrier = barrier
+
+    async def list(self, path: str, query: Any = None) -> tuple[Sequence[Object], str]:
+        await self.barrier.wait()
+        return await super().list(path, query)
+
+
+async def test_clusters_are_asked_at_the_same_time(tmp_path: Path) -> None:
+    barrier = asyncio.Barrier(2)
+    found = await several(tmp_path, None, east=Rendezvous(barrier), west=Rendezvous(barrier))
+    assert found is not None
+    assert "west/n2" in found.hypernodes[0].nodes

@@ -9,7 +9,10 @@ import pytest
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.publishers import build_publishers
 from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_kubernetes.errors import ForbiddenError
+from hyperscout_publish.publisher.base import PublishError
 from hyperscout_runtime.settings import SettingsError
+from hyperscout_topology.topology import Topology
 from support.fake_kube import FakeKube
 from support.waiting import TIMEOUT_S
 
@@ -86,6 +89,20 @@ async def test_each_cluster_has_publishers_and_watches_of_its_own(kubernetes: st
     assert [publisher.name for publisher in found.publishers] == names
     assert len(found.services) == len(names)
     assert list(found.nodes) == ([""] if kube is not None else []) + ["east"]
+
+
+async def test_another_cluster_is_read_before_anything_is_published_there() -> None:
+    fake = FakeKube()
+
+    def forbidden(method: str, path: str) -> None:
+        raise ForbiddenError(f"{method} {path}: status 403")
+
+    fake.before = forbidden
+    given = {"kubernetes": "off", "clusters": ["east=/x"]}
+    found = build_publishers(Context(load_settings(None, given), None, {"east": fake.kube()}))
+    for publisher in found.publishers:
+        with pytest.raises(PublishError, match="the published HyperNodes cannot be read"):
+            await publisher.publish(Topology(1))
 
 
 @pytest.mark.parametrize(("kubernetes", "writes"), [("publish", True), ("dry-run", False)])

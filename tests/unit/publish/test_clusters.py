@@ -1,7 +1,8 @@
 """The part of a topology that one of several clusters gets."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
@@ -9,11 +10,13 @@ from hyperscout_inference.fabric.identify import announced_names
 from hyperscout_inference.fabric.inputs import InferOptions
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
+from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_publish.clusters.cut import cut_to
-from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher
+from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher, Earlier
 from hyperscout_publish.hypernodes.checks import broken_rules
 from hyperscout_publish.hypernodes.wanted import wanted
-from hyperscout_publish.publisher.base import Publisher
+from hyperscout_publish.publisher.base import Publisher, PublishError
+from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.racks import racks
@@ -22,6 +25,7 @@ from hyperscout_topology.topology import Adapter, Endpoint, HyperNode, Link, Lin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import anomaly, hypernode
+from support.fake_kube import FakeKube
 from support.inference import inputs_of
 from support.rack_inputs import seen
 
@@ -257,13 +261,72 @@ async def test_publishers_of_a_cluster_get_its_part(cluster: str, name: str) -> 
     assert kept[0].topologies[0].hypernodes == cut_to(WHOLE, cluster).hypernodes
 
 
-async def test_a_cluster_that_had_no_nodes_yet_stays_as_it_is() -> None:
-    """It may have been away since the start: what is published there is not removed."""
-    part, kept = ClusterPart("east"), Kept()
-    publisher = ClusterPublisher(kept, part)
-    without = replace(WHOLE, hypernodes=(hypernode("leaf", ("n2",)),))
-    await publisher.publish(without)
-    assert kept.topologies == []
+@dataclass
+class Api:
+    """The HyperNodes of a cluster, and the time."""
+
+    tree: Topology | None = None
+    problem: str = ""
+    now_s: float = 0.0
+
+    async def recall(self) -> Topology | None:
+        if self.problem:
+            raise StartError(self.problem)
+        return self.tree
+
+    def part(self) -> ClusterPart:
+        return ClusterPart("east", Earlier(self.recall, 0.2, 600.0, lambda: self.now_s))
+
+
+WITHOUT = replace(WHOLE, hypernodes=(hypernode("leaf", ("n2",)),))
+
+
+async def test_nothing_is_published_before_the_cluster_answers() -> None:
+    api, kept = Api(problem="status 403"), Kept()
+    publisher = ClusterPublisher(kept, api.part())
+    for topology in (WITHOUT, WHOLE):
+        with pytest.raises(PublishError, match="status 403"):
+            await publisher.publish(topology)
+    api.problem = ""
     await publisher.publish(WHOLE)
-    await publisher.publish(without)
+    await publisher.publish(WITHOUT)
     assert [len(topology.hypernodes) for topology in kept.topologies] == [1, 0], "now it has lost them"
+
+
+@pytest.mark.parametrize(
+    ("published", "found", "waits"),
+    [
+        (["n1"], ["n1"], False),
+        ([], [], False),
+        (["n1"], [], True),
+        (["n1", "n2"], ["n2"], False),
+        (["n1", "n2", "n3", "n4"], ["n1"], True),
+        (["n1", "n2"], ["n1", "n2", "n3"], False),
+    ],
+)
+async def test_what_is_published_waits_for_the_evidence_of_its_nodes(
+    published: list[str], found: list[str], waits: bool
+) -> None:
+    """After a start while the API server was away, agents of the cluster return one by one."""
+    api, kept = Api(Topology(0, (hypernode("leaf", published),) if published else ())), Kept()
+    publisher = ClusterPublisher(kept, api.part())
+    nodes = [f"east/{node}" for node in found]
+    offered = Topology(1, (hypernode("leaf", ("n1", *nodes)),))
+    if waits:
+        with pytest.raises(PublishError, match="HyperNodes stay as they are"):
+            await publisher.publish(offered)
+        assert kept.topologies == []
+        api.now_s = 600.0
+    await publisher.publish(offered)
+    assert [h.nodes for topology in kept.topologies for h in topology.hypernodes] == (
+        [tuple(found)] if found else []
+    )
+
+
+async def test_a_problem_of_a_watch_is_a_notice() -> None:
+    kept, watch = Kept(), Nodes(FakeKube().kube(), "", rng=Random(1)).reflector
+    kept.notice = None
+    publisher = ClusterPublisher(kept, ClusterPart("east"), [watch])
+    assert publisher.notice is None
+    watch.problem = "status 403"
+    assert publisher.notice == "status 403"

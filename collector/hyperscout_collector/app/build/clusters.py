@@ -4,13 +4,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from hyperscout_inference.labels.cloud_labels import place_of
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, why_down
-from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher
+from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher, Earlier
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
@@ -23,6 +24,7 @@ from hyperscout_runtime.units import rfc3339
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.inference.cluster import KubernetesCluster
+from hyperscout_collector.app.publication.earlier_topology import recalled
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Service
 
@@ -88,8 +90,10 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
     if settings.kueue_topology:
         publishers.append(KueuePublisher(kube, settings.kueue_topology, say, dry_run=dry_run))
     if context.clusters:
-        part = ClusterPart(name)
-        publishers = [ClusterPublisher(publisher, part) for publisher in publishers]
+        recall = partial(recalled, kube, attempts=1)
+        earlier = Earlier(recall, settings.removal_share, settings.hold_s, context.timer) if name else None
+        part, watches = ClusterPart(name, earlier), (nodes.reflector, hypernodes.hypernodes)
+        publishers = [ClusterPublisher(x, part, watches if x is hypernodes else ()) for x in publishers]
     services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
     if name:
         services = {f"{name}/{service}": run for service, run in services.items()}

@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 10
 _RETRY_S = 1.0
+_OTHERS_S = 10.0  # for all attempts at another cluster: it may hold up no other one
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -42,7 +43,7 @@ async def published_before(
 ) -> Topology | None:
     """The best known earlier topology; None = there is none. Raises StartError.
 
-    `clusters`: the clients of the other clusters, by name. One that is away is left out.
+    `clusters`: the clients of the other clusters, by name. Of one that is away, the saved part counts.
 
     `followed`: the topology that the former leader sent; `saved`: the topology on this replica's disk, or in
     the PostgreSQL of all replicas. Both have the number under which they were published.
@@ -59,11 +60,10 @@ async def published_before(
         if saved is not None and not settings.leader_election:
             return saved
         parts = {} if own is None else {"": await recalled(own, sleep=sleep)}
-        for name, one in clusters.items():
-            try:
-                parts[name] = await recalled(one, sleep=sleep, attempts=1)
-            except StartError as error:
-                _log.warning("cluster %s: %s", name, error)
+        found = await asyncio.gather(*(_recalled_soon(name, one, sleep) for name, one in clusters.items()))
+        for name, (is_known, part) in zip(clusters, found, strict=True):
+            if is_known or saved is not None:
+                parts[name] = part if is_known or saved is None else cut_to(saved, name)
         before = _joined(parts) if clusters else parts[""]
         if before is not None and saved is not None and _is_of(saved, parts, several=bool(clusters)):
             return saved  # the same trees, and it contains the links
@@ -71,6 +71,18 @@ async def published_before(
         return saved
     highest = max(before.generation, saved.generation if saved is not None else 0)
     return replace(before, generation=highest)
+
+
+async def _recalled_soon(name: str, kube: Kube, sleep: Sleep) -> tuple[bool, Topology | None]:
+    """Whether the HyperNodes of another cluster could be read in time, and their tree."""
+    try:
+        async with asyncio.timeout(_OTHERS_S):
+            return True, await recalled(kube, sleep=sleep)
+    except TimeoutError:
+        _log.warning("cluster %s: the published HyperNodes cannot be read within %g s", name, _OTHERS_S)
+    except StartError as error:
+        _log.warning("cluster %s: %s", name, error)
+    return False, None
 
 
 def _joined(parts: Mapping[str, Topology | None]) -> Topology | None:
@@ -145,7 +157,7 @@ def _is_of(saved: Topology, parts: Mapping[str, Topology | None], *, several: bo
     )
 
 
-async def recalled(kube: Kube, *, sleep: Sleep, attempts: int = _ATTEMPTS) -> Topology | None:
+async def recalled(kube: Kube, *, sleep: Sleep = asyncio.sleep, attempts: int = _ATTEMPTS) -> Topology | None:
     """The collector's HyperNodes in the cluster as a topology; None = there are none. Raises StartError.
 
     A start without them could rename every domain, so a failed request is repeated, at most `attempts`
