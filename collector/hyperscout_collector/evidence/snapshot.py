@@ -170,11 +170,8 @@ def resolve(
     """Parse the sweeps of a snapshot and drop those that newer ones replaced. Blocks; call it in a thread.
 
     `published`: the record that sweeps are judged by. `alone`: nodes and devices whose sweeps no
-    other agent can confirm. `node_names`: as in `FabricInputs`.
+    other agent can confirm. `node_map`, `node_names`: as in `FabricInputs`.
     """
-    if node_names:
-        mapped = ((guid, node_names.get(host, host)) for guid, host in node_map.items())
-        node_map = {guid: host for guid, host in mapped if host}
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
     managed: dict[str, tuple[Gpu, ...]] = {}

@@ -221,8 +221,9 @@ def _known_names(inputs: FabricInputs, options: InferOptions) -> tuple[dict[str,
             of_two.add(text)
         found[text] = node
         short.setdefault(text.partition(".")[0], set()).add(node)
+    of_two.update(text for text, mine in short.items() if len(set(map(cluster_of, mine))) > 1)
     for text in of_two:
-        del found[text]
+        found.pop(text, None)
     for text, mine in short.items():
         if len(mine) == 1:
             found.setdefault(text, *mine)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, Sweep
-from hyperscout_formats.text.reporters import name_in_cluster
+from hyperscout_formats.text.reporters import cluster_of, name_in_cluster
 from hyperscout_topology.memo import memoized
 
 from hyperscout_inference.fabric.network import distinct_places
@@ -49,11 +49,18 @@ class Claims(NamedTuple):
 
 
 def announced_names(nodes: Iterable[str]) -> dict[str, str]:
-    """Return the `node_names` of `FabricInputs` for these nodes of all clusters."""
+    """Return the `node_names` of `FabricInputs` for these nodes of all clusters.
+
+    A host may announce its name without its domain: such a name of nodes of several clusters means none.
+    """
     found: dict[str, set[str]] = {}
+    short: dict[str, set[str]] = {}
     for node in nodes:
-        found.setdefault(name_in_cluster(node), set()).add(node)
-    return {name: "" if len(mine) > 1 else min(mine) for name, mine in found.items() if mine != {name}}
+        name = name_in_cluster(node)
+        found.setdefault(name, set()).add(node)
+        short.setdefault(name.partition(".")[0], set()).add(cluster_of(node))
+    names = {name: "" if len(mine) > 1 else min(mine) for name, mine in found.items() if mine != {name}}
+    return names | {name: "" for name, clusters in short.items() if len(clusters) > 1}
 
 
 def claims(descriptions: Sequence[str], node_names: Mapping[str, str] = MappingProxyType({})) -> list[Claim]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hyperscout_collector.app.inference import cluster
 from hyperscout_collector.app.inference.cluster import (
     RESERVED_LABEL,
     ClusterView,
@@ -17,7 +18,7 @@ from hyperscout_kubernetes.nodes import kept, why_down
 from hyperscout_publish.clusters.cut import cut_to
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
-from support.kube_objects import node
+from support.kube_objects import hypernode_object, node
 
 TREE = Topology(
     1,
@@ -165,12 +166,14 @@ def test_the_nodes_of_several_clusters_have_the_names_of_their_clusters() -> Non
     ("problem", "is_known"), [(None, False), ("connection refused", True)], ids=["waits", "away"]
 )
 def test_a_cluster_that_was_not_listed_removes_no_node(problem: str | None, is_known: bool) -> None:
-    tree = Topology(1, (hypernode("leaf", ("east/n1", "west/n1", "n3")),))
+    leaf = hypernode("leaf", ("east/n1", "west/n1", "n3"))
+    tree = Topology(1, (leaf,), nodes_without_evidence=("east/n7", "west/n7"))
     away = FakeNodes(synced=False, problem=problem)
     clusters = several(FakeNodes(node("n1")), tree, east=away, west=FakeNodes(node("n2")))
     assert clusters.is_known is is_known
     view = clusters.view()
-    assert view.expected == {"n1", "east/n1", "west/n2"}
+    assert view.expected == {"n1", "east/n1", "east/n7", "west/n2"}
+    assert view.unknown == {"east"}
     assert view.down(tree) == {"west/n1": "no such node", "n3": "no such node"}
 
 
@@ -204,3 +207,16 @@ def test_an_overlap_counts_in_the_cluster_of_the_other_hypernode_only() -> None:
     assert (found.kind, found.hypernode, found.nodes) == ("Overlap", "leaf", ("east/n2",))
     assert found.message.startswith("in cluster east, HyperNode theirs")
     assert [len(cut_to(marked, name).anomalies) for name in ("", "east", "west")] == [0, 1, 0]
+
+
+def test_a_topology_is_cut_only_if_a_cluster_has_hypernodes_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut: list[str] = []
+    monkeypatch.setattr(cluster, "cut_to", lambda topology, name: cut.append(name) or topology)
+    theirs = {"metadata": {"name": "theirs"}, "spec": {"tier": 1, "members": []}}
+    own = (hypernode_object("leaf", "n1"),)
+    assert ClusterView({"n1": None}, {}, own, others={"east": ClusterView({}, {}, own)}).marked(TREE) is TREE
+    assert cut == []
+    ClusterView({"n1": None}, {}, own, others={"east": ClusterView({}, {}, (theirs,))}).marked(TREE)
+    assert cut == ["east"]

@@ -78,13 +78,11 @@ def test_nvlink_domains_are_no_sweep(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("node", "known"), [("east/tray-1", True), ("", False)], ids=["one node", "two nodes"]
 )
-def test_a_manager_and_a_map_name_hosts_without_their_cluster(rig: Rig, node: str, known: bool) -> None:
+def test_a_manager_names_hosts_without_their_cluster(rig: Rig, node: str, known: bool) -> None:
     rig.sent("fabric/f", "nmx", NMX, T0)
-    node_map = {1: "tray-1", 2: "n2", 3: "west/tray-1"}
     names = {"tray-1": node}
-    inputs = resolve(rig.view.snapshot(T0 + S), rig.texts, node_map, node_names=names).inputs
+    inputs = resolve(rig.view.snapshot(T0 + S), rig.texts, {}, node_names=names).inputs
     assert list(inputs.managed_gpus) == ([node] if known else [])
-    assert inputs.node_map == {**({1: node} if known else {}), 2: "n2", 3: "west/tray-1"}
     assert inputs.node_names == names
 
 

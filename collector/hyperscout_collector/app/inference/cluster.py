@@ -1,5 +1,6 @@
 """Describes the Kubernetes clusters: their nodes, the nodes that are down, and conflicting HyperNodes."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -8,6 +9,7 @@ from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_
 from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_publish.clusters.cut import cut_to, overlap_in
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy, overlaps
+from hyperscout_publish.hypernodes.plan import is_ours
 from hyperscout_topology.topology import Anomaly, Topology
 
 
@@ -20,7 +22,8 @@ class ClusterView:
     `overlap`: what happens to published HyperNodes that overlap with those of other owners.
 
     `others`: the other clusters that are known, by name, each with its own names of nodes; `nodes` and
-    `labels` contain theirs, too. None = there is one cluster at most.
+    `labels` contain theirs, too. None = there is one cluster at most. `unknown`: the clusters that have not
+    been listed yet; `nodes` contains those of the published topology.
     """
 
     nodes: Mapping[str, str | None] | None = None
@@ -28,6 +31,7 @@ class ClusterView:
     hypernodes: tuple[Mapping[str, Any], ...] = ()
     overlap: OverlapPolicy = "keep"
     others: "Mapping[str, ClusterView] | None" = None
+    unknown: frozenset[str] = frozenset()
 
     @property
     def expected(self) -> frozenset[str] | None:
@@ -50,9 +54,11 @@ class ClusterView:
         if self.others is None:
             found = list(self._overlaps(topology))
         else:
-            found = list(self._overlaps(cut_to(topology, "")))
-            for name, view in self.others.items():
-                found += [overlap_in(name, x) for x in view._overlaps(cut_to(topology, name))]
+            found = []
+            for name, view in {"": self, **self.others}.items():
+                if not all(map(is_ours, view.hypernodes)):  # a cut of the topology takes long
+                    mine = view._overlaps(cut_to(topology, name))
+                    found += [overlap_in(name, x) for x in mine] if name else mine
         if not found:
             return topology
         anomalies = sorted((*topology.anomalies, *found), key=lambda x: (x.key, x.message))
@@ -175,10 +181,13 @@ class SeveralClusters:
         for name, view in others.items():
             nodes |= {node_in(name, node): why for node, why in (view.nodes or {}).items()}
             labels |= {node_in(name, node): mine for node, mine in view.labels.items()}
-        unknown = self._others.keys() - others.keys()
-        for h in self._published().hypernodes if unknown else ():
-            nodes |= {node: None for node in h.nodes if cluster_of(node) in unknown}
-        return replace(own, nodes=nodes, labels=labels, others=others)
+        unknown = frozenset(self._others.keys() - others.keys())
+        if unknown:
+            published = self._published()
+            placed = (node for h in published.hypernodes for node in h.nodes)
+            last = itertools.chain(placed, published.nodes_without_evidence)
+            nodes |= {node: None for node in last if cluster_of(node) in unknown}
+        return replace(own, nodes=nodes, labels=labels, others=others, unknown=unknown)
 
     def why_not_reserved(self, node: str) -> str | None:
         cluster = cluster_of(node)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
-from hyperscout_formats.text.reporters import FABRIC_PROBES, is_node
+from hyperscout_formats.text.reporters import FABRIC_PROBES, cluster_of, is_node
 from hyperscout_inference.fabric.identify import announced_names
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.hierarchy import infer
@@ -28,6 +28,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_collector.app.inference.cluster import ClusterView
 from hyperscout_collector.app.inference.failures import Failure
 from hyperscout_collector.decisions.publication.generations import Decision, Generations
+from hyperscout_collector.decisions.publication.membership import nodes_of
 from hyperscout_collector.decisions.publication.quarantine import Missing, marked, why_lacking
 from hyperscout_collector.decisions.publication.takeover import Takeover
 from hyperscout_collector.evidence.measurements import PairTables
@@ -197,9 +198,13 @@ class Inference:
 
     def _resolved(self, evidence: Snapshot, view: ClusterView) -> Resolved:
         names: Mapping[str, str] = {}
-        if view.others is not None:
-            names = announced_names({*(view.expected or ()), *filter(is_node, evidence.reporters)})
         node_map, previous = self._settings.node_map, self._previous()
+        if view.others is not None:
+            nodes = {*(view.expected or ()), *filter(is_node, evidence.reporters)}
+            names = announced_names(nodes)
+            # A whole name of a node means that node, also if another cluster has a node of that name.
+            known = ((guid, x if x in nodes else names.get(x, x)) for guid, x in node_map.items())
+            node_map = {guid: node for guid, node in known if node}
         resolved = resolve(evidence, self._texts, node_map, previous, self._alone(), names)
         if labels := self.labels_of(view):
             resolved = replace(resolved, inputs=replace(resolved.inputs, labels=labels))
@@ -211,7 +216,12 @@ class Inference:
             options = replace(options, cluster_nodes=view.expected)
         if not self._measured_enough():
             options = replace(options, latency_places=False)
-        return self._add_drift(infer(self._add_health(resolved.inputs), options, self._previous()))
+        found = infer(self._add_health(resolved.inputs), options, self._previous())
+        if self._settings.cloud_labels and view.unknown:
+            # Their labels, which may be all that shows these nodes, cannot be read.
+            lacking = (x for x in found.nodes_without_evidence if cluster_of(x) not in view.unknown)
+            found = replace(found, nodes_without_evidence=tuple(lacking))
+        return self._add_drift(found)
 
     def _previous(self) -> Topology | None:
         """The published topology without accepted losses: inference continues from it."""
@@ -226,8 +236,8 @@ class Inference:
     def _takeover_in_progress(
         self, resolved: Resolved, snapshot: Snapshot, view: ClusterView, now_ns: int
     ) -> Takeover | None:
-        takeover = self.takeover
-        if takeover is None or not takeover.active:
+        takeover, published = self.takeover, self.published
+        if takeover is None or not takeover.active or published is None:
             return None
         sweeps = [
             [f"{guid:016x}" for guid in x.sweep.guid[x.sweep.kind == SWITCH].tolist()]
@@ -237,7 +247,10 @@ class Inference:
         chassis = {
             name: {port.chassis_id for port in ports} for name, ports in resolved.inputs.switch_ports.items()
         } | chassis_ids(snapshot.tables)
-        if not takeover.ended(now_ns, view.down(self.published), sweeps, chassis, snapshot.unsure):
+        # Agents of a cluster that is away cannot connect: their tokens cannot be reviewed.
+        away = (x for x in nodes_of(published.hypernodes) if cluster_of(x) in view.unknown)
+        down = {*view.down(published), *away}
+        if not takeover.ended(now_ns, down, sweeps, chassis, snapshot.unsure):
             return takeover
         after_s = (now_ns - takeover.started_ns) / NS
         _log.info("take-over complete after %.1f s; no report from: %s", after_s, takeover.waits_for())

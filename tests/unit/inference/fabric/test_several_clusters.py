@@ -84,6 +84,9 @@ def test_an_adapter_with_the_name_of_two_nodes_belongs_to_neither() -> None:
         (["east/n1", "n2"], {"n1": "east/n1"}),
         (["east/n1", "west/n1", "west/n2"], {"n1": "", "n2": "west/n2"}),
         (["east/n1", "n1"], {"n1": ""}),
+        (["east/n1.example.com", "n1"], {"n1": "", "n1.example.com": "east/n1.example.com"}),
+        (["east/n1.example.com", "east/n1"], {"n1": "east/n1", "n1.example.com": "east/n1.example.com"}),
+        (["n1.example.com", "n1"], {}),
     ],
 )
 def test_announced_names(nodes: list[str], wanted: dict[str, str]) -> None:
@@ -110,10 +113,11 @@ def test_switches_hear_the_names_of_nodes_without_prefix() -> None:
     assert topology.nodes_without_evidence == ()
 
 
-def test_a_name_of_two_nodes_that_a_switch_hears_is_neither() -> None:
-    nodes = frozenset({"east/h1", "east/h2", "west/h2", "west/h3", "west/h4"})
+@pytest.mark.parametrize("other", ["west/h2", "west/h2.west.example.com"])
+def test_a_name_of_two_nodes_that_a_switch_hears_is_neither(other: str) -> None:
+    nodes = frozenset({"east/h1", "east/h2", other, "west/h3", "west/h4"})
     topology = heard(nodes)
-    assert set(topology.nodes_without_evidence) == {"east/h2", "west/h2"}
+    assert set(topology.nodes_without_evidence) == {"east/h2", other}
     notes = " ".join(x.note for x in topology.links)
     assert "it announces the name h2, which nodes of several clusters have" in notes
 
