@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from hyperscout_formats.text.reporters import (
     CLUSTER_FORM,
+    CLUSTER_PATTERN,
     fabric_reporter,
     is_cluster,
     node_in,
@@ -83,6 +84,7 @@ class AgentSettings(ProcessSettings):
     )
     cluster: str = Field(
         default="",
+        json_schema_extra={"pattern": f"^({CLUSTER_PATTERN})?$"},
         description='Cluster of this node, as the collector\'s setting `clusters` names it; "" = the '
         "collector's own cluster.",
     )
@@ -180,7 +182,7 @@ class AgentSettings(ProcessSettings):
 
     @property
     def reporter(self) -> str:
-        """The reporter's name in findings. Names of nodes have no slash."""
+        """The reporter's name in findings: NODE, CLUSTER/NODE, switch/NAME or fabric/NAME."""
         return _REPORTERS[self.role](self.cluster, self.node)
 
     @property

@@ -327,7 +327,8 @@ def _check(hello: Hello, clusters: frozenset[str]) -> None:
     if not is_reporter(hello.node):
         raise StreamEndedError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"Hello: {hello.node!r} is not the name of an agent: the name of a node has no slash",
+            f"Hello: {hello.node!r} is not the name of an agent: expected NODE, CLUSTER/NODE, switch/NAME or "
+            "fabric/NAME",
         )
     if (cluster := cluster_of(hello.node)) and cluster not in clusters:
         raise StreamEndedError(

@@ -610,8 +610,15 @@ def test_the_kubeconfig_of_each_cluster_is_mounted_from_its_secret() -> None:
     }
     named = [text.partition("=")[2] for text in settings["clusters"]]
     assert [files[path] for path in named] == ["hyperscout-east", "hyperscout-west"]
-    deployment = one(render(PROFILES["agents of another cluster"]), "Deployment")
-    assert deployment["spec"]["replicas"] == 0
+
+
+def test_without_a_collector_its_account_has_rights_for_that_of_another_cluster() -> None:
+    objects = render(PROFILES["agents of another cluster"])
+    assert one(objects, "Deployment")["spec"]["replicas"] == 0
+    roles = {found["metadata"]["name"] for found in objects if found["kind"] in ("ClusterRole", "Role")}
+    assert "hyperscout-collector" in roles
+    assert "hyperscout-collector-deployment" not in roles
+    assert "hyperscout-collector-deployment" in {found["metadata"]["name"] for found in render({})}
 
 
 @profiles
@@ -890,6 +897,10 @@ Notes = Callable[[str], str]
         ),
         ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
         ({"crds": {"install": False}}, "hyperscout crd columns"),
+        (
+            PROFILES["agents of another cluster"],
+            "collector.example:50051, as nodes of cluster east.\n",
+        ),
         ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). To see its results and errors:"),
         ({"publish": {"taints": "on"}}, "An uninstall does not remove taints"),
         (

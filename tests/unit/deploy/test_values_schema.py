@@ -37,6 +37,8 @@ def problems(part: str, settings: dict[str, Any]) -> list[str]:
         ("fabric", {"snmp": {"access": [7]}}),
         ("collector", {"cloud_labels": "aws"}),
         ("collector", {"cloud_labels": [7]}),
+        ("agent", {"cluster": "East"}),
+        ("agent", {"cluster": "east/west"}),
     ],
 )
 def test_a_wrong_value(part: str, settings: dict[str, Any]) -> None:
@@ -50,6 +52,8 @@ def test_a_wrong_value(part: str, settings: dict[str, Any]) -> None:
         ("collector", {"cloud_labels": [["zone", "rack"]]}),
         ("collector", {"cloud_labels": ["aws", ["zone", "rack"]]}),
         ("agent", {"ibnetdiscover": {"enabled": True}}),
+        ("agent", {"cluster": "east-1"}),
+        ("agent", {"cluster": ""}),
         (
             "agent",
             {"lldp": {"interval_s": 5, "ports": "^eth"}, "ibnetdiscover": {"command": "ibnetdiscover -p"}},
@@ -59,6 +63,16 @@ def test_a_wrong_value(part: str, settings: dict[str, Any]) -> None:
 )
 def test_a_right_value(part: str, settings: dict[str, Any]) -> None:
     assert problems(part, settings) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "is_right"),
+    [(["east", "west"], True), (["switch"], False), (["fabric"], False), (["east", "east"], False)],
+)
+def test_names_of_clusters(names: list[str], is_right: bool) -> None:
+    clusters = [{"name": name, "kubeconfigSecret": "x"} for name in names]
+    values = {**VALUES, "collector": {**VALUES["collector"], "clusters": clusters}}
+    assert (list(jsonschema.Draft7Validator(SCHEMA).iter_errors(values)) == []) is is_right
 
 
 def defaults(model: type[BaseModel], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -58,12 +58,19 @@ async def connected(settings: CollectorSettings) -> Kube:
 
 async def connected_clusters(settings: CollectorSettings) -> dict[str, Kube]:
     """A client of each other cluster, by name; they send no request yet. Raises StartError."""
-    found = {}
+    found: dict[str, Kube] = {}
     for name, file in settings.kubeconfigs.items():
         try:
-            found[name] = await connect(file)
+            client = await connect(file)
         except KubeError as error:
             raise StartError(f"clusters: {name}: {error}") from error
+        for other, one in found.items():
+            if one.host == client.host:
+                raise StartError(
+                    f"clusters: {name} and {other} have the API server {client.host}: remove one of them, or "
+                    "correct its kubeconfig"
+                )
+        found[name] = client
     return found
 
 
