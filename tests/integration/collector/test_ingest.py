@@ -557,7 +557,11 @@ async def test_a_piece_out_of_place_spoils_its_text_alone(tmp_path: Path) -> Non
         ({}, "expected Hello, received nothing"),
         ({"hello": Hello(node="")}, "node"),
         ({"hello": Hello(node="n" * 300)}, "node"),
-        ({"hello": Hello(node="rack/n1")}, "'rack/n1' is not the name of an agent"),
+        ({"hello": Hello(node="rack/n1")}, "`clusters` has no 'rack'"),
+        (
+            {"hello": Hello(node="Rack/n1")},
+            "'Rack/n1' is not the name of an agent: expected NODE, CLUSTER/NODE",
+        ),
         ({"hello": Hello(node="switch/")}, "'switch/' is not the name of an agent"),
         ({"hello": Hello(node="switch/a/b")}, "'switch/a/b' is not the name of an agent"),
         ({"hello": Hello(node="fabric/")}, "'fabric/' is not the name of an agent"),
