@@ -7,6 +7,7 @@ refused after a timeout.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from hyperscout_formats.text.counts import count
@@ -24,6 +25,7 @@ from hyperscout_collector.evidence.state import (
 )
 from hyperscout_collector.evidence.store import Changes, EvidenceStore
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.replicas import NotOwnerError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 
 _CRAWL_GRACE_S = 3600.0  # in seconds; a repeated crawl of thousands of switches takes many minutes
@@ -69,6 +71,15 @@ class Submission:
     def changes_content(self) -> bool:
         """Whether it does more than renew findings or end a full state."""
         return bool(self.rows or self.bulks or self.removed or self.forgotten or self.forgotten_agents)
+
+    def concerns(self, nodes: Collection[str]) -> bool:
+        """Whether it changes findings of one of these nodes."""
+        keys = {row.key for row, _ in self.rows} | {row.key for row in self.renewed}
+        named = {key.node for key in (*keys, *self.removed, *self.forgotten)}
+        named |= {agent.node for agent in self.forgotten_agents}
+        return not named.isdisjoint(nodes) or (
+            self.full_state is not None and self.full_state.agent.node in nodes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,7 @@ class Committer:
         self._max_waiting_bytes = max_waiting_bytes
         self._space_timeout_s = space_timeout_s
         self._space = asyncio.Condition()
+        self._turn = asyncio.Lock()
         self._unclaimed: dict[str, _Unclaimed] = {}
         self._refused: dict[str, tuple[int, str]] = {}  # by node: when its last finding was refused, and why
         self.queue = WriteQueue(
@@ -182,6 +194,10 @@ class Committer:
         group = _Group([waiting], len(submission.rows) + len(submission.renewed))
         self.queue.put(group, within_s=self._wait_s(submission))
         return waiting.done
+
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """Write nothing in the block: there the caller may change the state by what it reads in the store."""
+        return self._turn
 
     def _wait_s(self, submission: Submission) -> float:
         if submission.changes_content:
@@ -215,15 +231,14 @@ class Committer:
         return gone
 
     async def _write(self, group: _Group) -> bool:
-        plan = EvidencePlan(self._state, self._clock_ns())
+        cost_bytes = sum(waiting.submission.cost_bytes for waiting in group.waiting)
         outcome: StoreError | None = None
         refused: list[list[Refused]] = []
         try:
-            refused = [self._plan(plan, waiting.submission) for waiting in group.waiting]
-            if changes := _changes(plan, self._state):
-                await self.queue.in_thread(self._store.apply, changes)
-            if committed := self._state.commit(plan):
-                self._on_commit(committed)
+            async with self._turn:
+                plan, changes, refused = await self._apply(group)
+                if committed := self._state.commit(plan):
+                    self._on_commit(committed)
             for waiting, why in zip(group.waiting, refused, strict=True):
                 if (full := waiting.submission.full_state) and _is_complete(why):
                     self._on_full_state(full.agent.node)
@@ -236,16 +251,32 @@ class Committer:
             raise
         finally:
             async with self._space:
-                self.waiting_bytes -= sum(waiting.submission.cost_bytes for waiting in group.waiting)
+                self.waiting_bytes -= cost_bytes
                 self._space.notify_all()
             for i, waiting in enumerate(group.waiting):
-                if waiting.done.done():
-                    continue  # the stream that submitted it has ended
                 if outcome is not None:
-                    waiting.done.set_exception(outcome)
-                    waiting.done.exception()  # marks the exception as retrieved when no caller waits any more
-                else:
+                    _fail(waiting, outcome)
+                elif not waiting.done.done():
                     waiting.done.set_result(refused[i])
+
+    async def _apply(self, group: _Group) -> tuple[EvidencePlan, Changes, list[list[Refused]]]:
+        """Store what the group changes, without submissions of nodes whose stream another replica has."""
+        while True:
+            plan = EvidencePlan(self._state, self._clock_ns())
+            refused = [self._plan(plan, waiting.submission) for waiting in group.waiting]
+            changes = _changes(plan, self._state)
+            try:
+                if changes:
+                    await self.queue.in_thread(self._store.apply, changes)
+            except NotOwnerError as error:
+                lost = [waiting for waiting in group.waiting if waiting.submission.concerns(error.nodes)]
+                if not lost:
+                    raise
+                group.waiting = [waiting for waiting in group.waiting if waiting not in lost]
+                for waiting in lost:
+                    _fail(waiting, error)
+            else:
+                return plan, changes, refused
 
     def _plan(self, plan: EvidencePlan, submission: Submission) -> list[Refused]:
         refused = []
@@ -301,6 +332,12 @@ class Committer:
             self._unclaimed.pop(node, None)
         if known != full.agent:
             plan.agents[node] = full.agent
+
+
+def _fail(waiting: _Waiting, error: StoreError) -> None:
+    if not waiting.done.done():  # otherwise the stream that submitted it has ended
+        waiting.done.set_exception(error)
+        waiting.done.exception()  # marks the exception as retrieved when no caller waits any more
 
 
 def _is_complete(refused: Sequence[Refused]) -> bool:

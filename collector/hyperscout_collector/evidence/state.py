@@ -286,10 +286,11 @@ class EvidenceState:
             self._count(row, 1)
         self.agents = {agent.node: agent for agent in agents}
 
-    def commit(self, plan: EvidencePlan) -> list[KeyChange]:
-        """Apply a plan that is stored. Returns its changes."""
+    def commit(self, plan: EvidencePlan, texts: Mapping[bytes, int] | None = None) -> list[KeyChange]:
+        """Apply a plan that is stored. Returns its changes. `texts`: see `load`; of others than its bulks."""
         changes = []
-        self._text_bytes.update({digest: len(bulk.compressed) for digest, bulk in plan.bulks.items()})
+        new = {**(texts or {}), **{digest: len(bulk.compressed) for digest, bulk in plan.bulks.items()}}
+        self._text_bytes.update(new)
         for key, after in plan.rows.items():
             before = self.rows_of_key(key)
             if before == after:
@@ -303,7 +304,7 @@ class EvidenceState:
             if not keys:
                 del self._nodes[key.node]
             changes.append(KeyChange(key, before, after))
-        for digest in plan.bulks.keys() - self._bulk_refs.keys():
+        for digest in new.keys() - self._bulk_refs.keys():
             del self._text_bytes[digest]
         for node, agent in plan.agents.items():
             if agent is not None:
@@ -327,8 +328,7 @@ class EvidenceState:
             yield from rows
 
     def count_of(self, node: str) -> int:
-        """Number of keys of a node."""
-        return len(self._nodes.get(node, ()))
+        return len(self._nodes.get(node, ()))  # keys
 
     def bytes_of(self, node: str) -> int:
         """Memory of a node's findings, and its texts as they are stored."""

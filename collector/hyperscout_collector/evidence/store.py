@@ -59,6 +59,7 @@ class Loaded:
     text_bytes: Mapping[bytes, int] = field(default_factory=dict)
     reserved: int = 0  # see `EvidenceStore.reserve`
     lacks_evidence: bool = False  # as `save_topology` received it
+    number: int = 0  # in PostgreSQL: of the last batch of a replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate, newest_held_ns
 from hyperscout_collector.ingest.refusals import LineLimit, Refusals, host_of
 from hyperscout_collector.ingest.session import Session, TakeId, TextReader
-from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
+from hyperscout_collector.ingest.streams import AgentStream, Connection, End, StreamEndedError, Streams
 
 _log = logging.getLogger(__name__)
 
@@ -82,15 +82,27 @@ class IngestSettings:
 class StreamListener(Protocol):
     """Receives connections and disconnections of agents. Called on the event loop; must not block."""
 
-    def connected(self, stream: AgentStream) -> None: ...
+    def connected(self, stream: Connection) -> None: ...
 
-    def disconnected(self, stream: AgentStream) -> None: ...
+    def disconnected(self, stream: Connection) -> None: ...
+
+
+class StreamOwner(Protocol):
+    """Makes this replica the one that has a stream, where several take streams."""
+
+    async def claim(self, stream: AgentStream) -> None:
+        """Return when the evidence of the node is in memory. Raises StreamEndedError."""
+
+    def ended(self, stream: AgentStream) -> None:
+        """Called once for each stream that was claimed."""
 
 
 class DiscoveryService(DiscoveryServiceServicer):
     """The gRPC service.
 
-    `read_text`: see `TextReader`; it runs in a thread of this service, one text at a time.
+    `read_text`: see `TextReader`; it runs in a thread of this service, one text at a time. `owner`: None =
+    no other replica takes streams. `leader`: of a call's context, the address that the agent gets with
+    UNAVAILABLE; see `close`.
     """
 
     def __init__(
@@ -106,6 +118,8 @@ class DiscoveryService(DiscoveryServiceServicer):
         clock_ns: Callable[[], int],
         identify: Access | None = None,
         take_id: TakeId | None = None,
+        owner: StreamOwner | None = None,
+        leader: Callable[[Any], str | None] = lambda context: None,
     ) -> None:
         self._settings = settings
         self._streams = streams
@@ -121,8 +135,9 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._take_id = take_id or (lambda node, message: None)
         # No BoundedExecutor: each stream waits for its own call, so the number of streams is the bound.
         self._thread = ThreadPoolExecutor(1, "sweep-reader")
+        self._owner = owner
         self._closing = False
-        self._leader: str | None = None
+        self._leader = leader
 
     def close(self, reason: str, leader: str | None = None) -> None:
         """End all streams and accept no more.
@@ -130,7 +145,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         `leader`: address of the collector that agents must connect to; "" = not known yet; None = there is no
         other collector.
         """
-        self._closing, self._leader = True, leader
+        self._closing, self._leader = True, lambda context: leader
         self._streams.end_all(grpc.StatusCode.UNAVAILABLE, reason)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -159,8 +174,11 @@ class DiscoveryService(DiscoveryServiceServicer):
                 task.uncancel()
             end = stream.ended
         finally:
-            if stream is not None and self._streams.discard(stream):
-                self._listener.disconnected(stream)
+            if stream is not None:
+                if self._streams.discard(stream):
+                    self._listener.disconnected(stream)
+                if self._owner is not None:
+                    self._owner.ended(stream)
         if end is not None:
             await self._refuse(context, stream, end)
 
@@ -192,10 +210,22 @@ class DiscoveryService(DiscoveryServiceServicer):
         now_ns = self._clock_ns()
         task = cast("asyncio.Task[object]", asyncio.current_task())
         stream = AgentStream(first.hello, task, now_ns, now_ns)
+        if self._owner is None:
+            self._add(stream)
+            return caller, stream
+        await self._owner.claim(stream)
+        try:
+            self._check_capacity()
+            self._add(stream)
+        except BaseException:
+            self._owner.ended(stream)
+            raise
+        return caller, stream
+
+    def _add(self, stream: AgentStream) -> None:
         if (old := self._streams.add(stream)) is not None:
             self._listener.disconnected(old)
         self._listener.connected(stream)
-        return caller, stream
 
     def _check_capacity(self) -> None:
         if self._closing:
@@ -264,7 +294,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             more = self._ends.more(end.code.name, host_of(sender) if stream is None else sender)
             if more is not None:
                 _log.info("stream of %s ended: %s: %s%s", sender, end.code.name, end.reason, more)
-        hint = self._leader if end.code is grpc.StatusCode.UNAVAILABLE else None
+        hint = self._leader(context) if end.code is grpc.StatusCode.UNAVAILABLE else None
         await context.abort(end.code, end.reason, () if hint is None else refusal(hint)[1])
 
     async def _in_thread(self, work: Callable[[], Bulk]) -> Bulk:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import grpc
 from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
@@ -53,6 +54,21 @@ class StreamEndedError(Exception):
         self.end = End(code, reason)
 
 
+class Connection(Protocol):
+    """A connected agent, at this replica or at another one. Times are Unix ns."""
+
+    hello: Hello
+    node: str
+    connected_at_ns: int
+    last_heard_ns: int
+    offset_ns: int  # the agent's clock minus the collector's, at its last batch
+
+    def end(self, code: grpc.StatusCode, reason: str) -> None: ...
+
+    def tell(self, directive: StreamFindingsResponse) -> None:
+        """Queue a message for the agent. Never blocks."""
+
+
 @dataclass(slots=True, eq=False)
 class AgentStream:
     """One agent's connected stream. Times are Unix ns. `task`: the handler that reads it.
@@ -66,6 +82,7 @@ class AgentStream:
     last_heard_ns: int
     offset_ns: int = 0  # the agent's clock minus the collector's, at its last batch
     ended: End | None = None
+    claimed: int = 0  # number of the batch in which other replicas learned of it; 0 = there are none
     node: str = field(init=False)
     _directives: list[StreamFindingsResponse] = field(default_factory=list, init=False)
     _refusals: list[Refusal] = field(default_factory=list, init=False)
@@ -132,8 +149,35 @@ class AgentStream:
         return out
 
 
+@dataclass(slots=True, eq=False)
+class RemoteStream:
+    """Stands in for the stream of an agent at another replica, which `send` reaches.
+
+    `claimed`: as in `AgentStream`. `last_heard_ns`: when that replica received the newest finding.
+    """
+
+    hello: Hello
+    replica: str
+    claimed: int
+    connected_at_ns: int
+    send: Callable[["RemoteStream", StreamFindingsResponse], None]
+    offset_ns: int = 0
+    node: str = field(init=False)
+    last_heard_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.node = one_copy(self.hello.node)
+        self.last_heard_ns = self.connected_at_ns
+
+    def end(self, code: grpc.StatusCode, reason: str) -> None:
+        """Nothing: that replica ends its stream."""
+
+    def tell(self, directive: StreamFindingsResponse) -> None:
+        self.send(self, directive)
+
+
 class Streams:
-    """The connected streams by node. `limit`: largest number of streams.
+    """The connected streams by node. `limit`: largest number of streams of this replica.
 
     The signal `changed` is emitted with the node of each stream that connects, disconnects or sends.
     """
@@ -143,18 +187,23 @@ class Streams:
         self.counters = IngestCounters()
         self.refused_findings = LineLimit()
         self._limit = limit
-        self._by_node: dict[str, AgentStream] = {}
+        self._by_node: dict[str, Connection] = {}
+        self._remote = 0  # number of those at other replicas
 
     def __len__(self) -> int:
         return len(self._by_node)
 
-    def __iter__(self) -> Iterator[AgentStream]:
+    def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._by_node.values()))
 
-    def get(self, node: str) -> AgentStream | None:
+    def get(self, node: str) -> Connection | None:
         return self._by_node.get(node)
 
-    def heard(self, stream: AgentStream, at_ns: int, offset_ns: int | None = None) -> None:
+    def is_remote(self, node: str) -> bool:
+        """Whether another replica has the stream of this node."""
+        return isinstance(self._by_node.get(node), RemoteStream)
+
+    def heard(self, stream: Connection, at_ns: int, offset_ns: int | None = None) -> None:
         """Record a message.
 
         `offset_ns`: the agent's clock minus the collector's, where the message contains it.
@@ -166,9 +215,9 @@ class Streams:
 
     @property
     def full(self) -> bool:
-        return len(self._by_node) >= self._limit
+        return len(self._by_node) - self._remote >= self._limit
 
-    def add(self, stream: AgentStream) -> AgentStream | None:
+    def add(self, stream: AgentStream | RemoteStream) -> Connection | None:
         """Make it the node's stream. Returns the stream that it replaced, which is ended.
 
         Of two streams of one node the newer process wins; of one process, the newer stream wins. Raises
@@ -183,18 +232,25 @@ class Streams:
             )
         if old is not None:
             old.end(grpc.StatusCode.ABORTED, "a newer stream of this node replaced it")
-        self._by_node[stream.node] = stream
-        self.counters.streams += 1
+        self._set(stream.node, stream)
+        if isinstance(stream, AgentStream):
+            self.counters.streams += 1
         self.changed(stream.node)
         return old
 
-    def discard(self, stream: AgentStream) -> bool:
+    def discard(self, stream: Connection) -> bool:
         """Remove the stream. Returns False if another stream of the node has replaced it."""
         if self._by_node.get(stream.node) is not stream:
             return False
-        del self._by_node[stream.node]
+        self._set(stream.node, None)
         self.changed(stream.node)
         return True
+
+    def _set(self, node: str, stream: Connection | None) -> None:
+        old = self._by_node.pop(node, None)
+        self._remote += isinstance(stream, RemoteStream) - isinstance(old, RemoteStream)
+        if stream is not None:
+            self._by_node[node] = stream
 
     def end_all(self, code: grpc.StatusCode, reason: str) -> None:
         for stream in self:

@@ -60,8 +60,41 @@ CREATE TABLE names (
 CREATE TABLE mentions (name BIGINT, event BIGINT, PRIMARY KEY (name, event));
 CREATE INDEX mentions_event ON mentions (event);
 """
+_REPLICAS = """
+CREATE TABLE sequence (     -- of the batches of all replicas; see replicas.py
+  id SMALLINT PRIMARY KEY CHECK (id = 1), number BIGINT NOT NULL
+);
+INSERT INTO sequence VALUES (1, 0);
+ALTER TABLE findings
+  ADD sequence BIGINT NOT NULL DEFAULT 0,  -- of the batch of a standby that wrote it last; 0 = the leader did
+  ADD content BIGINT NOT NULL DEFAULT 0;   -- of the batch that changed more than its times
+CREATE INDEX findings_sequence ON findings (sequence);
+ALTER TABLE agents ADD sequence BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX agents_sequence ON agents (sequence);
+CREATE TABLE deletions (    -- of findings, by standbys; the leader deletes what it has read
+  node TEXT COLLATE "C", probe TEXT COLLATE "C", subject TEXT COLLATE "C", rank INTEGER,
+  sequence BIGINT NOT NULL, PRIMARY KEY (node, probe, subject, rank)
+);
+CREATE INDEX deletions_sequence ON deletions (sequence);
+CREATE TABLE replicas (     -- that take streams
+  replica TEXT COLLATE "C" PRIMARY KEY, leads BOOLEAN NOT NULL, seen TIMESTAMPTZ NOT NULL
+);
+CREATE TABLE streams (      -- the replica that has the stream of a node; only that one writes its findings
+  node TEXT COLLATE "C" PRIMARY KEY, replica TEXT COLLATE "C" NOT NULL, instance NUMERIC(20) NOT NULL,
+  hello BYTEA NOT NULL,     -- hyperscout.v1.Hello
+  claimed BIGINT NOT NULL,  -- number of the batch in which the stream began
+  full_state BOOLEAN NOT NULL, ended BOOLEAN NOT NULL, sequence BIGINT NOT NULL
+);
+CREATE INDEX streams_sequence ON streams (sequence);
+CREATE TABLE messages (     -- between the leader and the other replicas
+  id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, receiver TEXT COLLATE "C" NOT NULL,
+  term BIGINT NOT NULL, node TEXT COLLATE "C" NOT NULL, claimed BIGINT NOT NULL, kind TEXT NOT NULL,
+  body BYTEA NOT NULL
+);
+CREATE INDEX messages_receiver ON messages (receiver, id);
+"""
 # Never change one that was released: append another.
-MIGRATIONS = (_TABLES,)
+MIGRATIONS = (_TABLES, _REPLICAS)
 
 
 def migrate(db: SqlConnection, where: str) -> None:

@@ -3,35 +3,17 @@
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_topology.topology import Topology
-from support.collector_process import CollectorProcess, channel_to, collector_process, listed
-from support.collectors import QUICK_FLAGS, is_whole, playing
-from support.live import Watcher
+from support.collector_process import channel_to, collector_process, listed
+from support.collectors import playing
 from support.placement_calls import reservations, reserved
 from support.postgresql import Postgresql
+from support.replicas import leads, replica, store_flags, whole
 from support.waiting import TIMEOUT_S, eventually, until_awaited
-
-
-def store_flags(postgresql: Postgresql, name: str) -> tuple[str, ...]:
-    password = str(postgresql.password_file)
-    return *QUICK_FLAGS, "--store", postgresql.url(name), "--store-password-file", password
-
-
-@asynccontextmanager
-async def replica(
-    folder: Path, flags: tuple[str, ...], name: str, listen: str = "127.0.0.1:0", *, lease_s: int = 2
-) -> AsyncIterator[CollectorProcess]:
-    """One that is elected by a lock. Its data folder must stay empty."""
-    more = ("--leader-election", "--lease-duration-s", str(lease_s), "--identity", name)
-    async with collector_process(folder / name, *flags, *more, listen=listen) as found:
-        yield found
 
 
 async def recorded(address: str) -> list[int]:
@@ -40,25 +22,6 @@ async def recorded(address: str) -> list[int]:
         request = topology_pb2.ListHistoryRequest(kinds=["GenerationPublished"])
         answer = await TopologyServiceStub(channel).ListHistory(request, timeout=TIMEOUT_S)
     return [x.generation for x in reversed(answer.events)]
-
-
-async def leads(replicas: list[CollectorProcess]) -> CollectorProcess:
-    """The one of them that leads now, and serves."""
-
-    def found() -> CollectorProcess | None:
-        for one in replicas:
-            elected = one.said.rfind(b"elected, term")
-            if elected > one.said.rfind(b"deposed: ") and b"findings of" in one.said[max(elected, 0) :]:
-                return one
-        return None
-
-    leader = await eventually(found)
-    assert leader is not None
-    return leader
-
-
-async def whole(address: str) -> Topology:
-    return await Watcher(address).until(is_whole, "eight hosts under two leaves")
 
 
 async def test_a_collector_elsewhere_continues_after_kill_9(

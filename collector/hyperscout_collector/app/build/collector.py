@@ -23,7 +23,12 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.inference import build_inference
-from hyperscout_collector.app.build.ingest import build_evidence, build_ingest, open_storage
+from hyperscout_collector.app.build.ingest import (
+    build_evidence,
+    build_ingest,
+    build_other_replicas,
+    open_storage,
+)
 from hyperscout_collector.app.build.lifecycle import Lifecycle, start
 from hyperscout_collector.app.build.publishers import build_publishers, build_publishing, needs_kubernetes
 from hyperscout_collector.app.build.servers import build_callers, start_servers
@@ -180,6 +185,10 @@ class Collector:
             decided=timings.placement.observe,
             lacks_evidence=inference.pipeline.is_takeover,
         )
+        others = None
+        if (shared := storage.shared) is not None:
+            take_id, since = inference.nccl.take_id, storage.loaded.number
+            others = build_other_replicas(context, shared, evidence, ingest, take_id, since)
         no_hypernodes = NoHyperNodes(
             evidence.state,
             streams,
@@ -198,6 +207,7 @@ class Collector:
             ingest=ingest,
             inference=inference,
             publishing=publishing,
+            others=others,
             no_hypernodes=no_hypernodes,
             callers=build_callers(context),
             event_logs=context.event_logs,

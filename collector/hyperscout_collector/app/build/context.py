@@ -14,7 +14,7 @@ from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.ingest.streams import AgentStream
+from hyperscout_collector.ingest.streams import Connection
 from hyperscout_collector.store.database import Damage
 
 
@@ -32,8 +32,8 @@ class Signals:
     | `published` | pipeline: a generation, with its cause | publishers, saver, placing, history |
     """
 
-    connected: Signal[[AgentStream]] = field(default_factory=Signal)
-    disconnected: Signal[[AgentStream]] = field(default_factory=Signal)
+    connected: Signal[[Connection]] = field(default_factory=Signal)
+    disconnected: Signal[[Connection]] = field(default_factory=Signal)
     committed: Signal[[Sequence[KeyChange]]] = field(default_factory=Signal)
     full_state: Signal[[str]] = field(default_factory=Signal)
     inputs_changed: Signal[[str]] = field(default_factory=Signal)

@@ -15,6 +15,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.stores import open_stores, repeated
 from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
+from hyperscout_collector.app.ingest.other_replicas import OtherReplicas, Receivers, SharedStore
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.placing.reservations import Reservations
@@ -31,6 +32,7 @@ from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.opening import HistoryOpening
 from hyperscout_collector.ingest.devices import Devices
+from hyperscout_collector.ingest.session import TakeId
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.writer import StoreWriter
@@ -55,6 +57,7 @@ class Storage:
     problems: tuple[str, ...]
     agents: Sequence[AgentStatus]
     highest: int
+    shared: SharedStore | None = None
 
 
 async def open_storage(
@@ -110,6 +113,7 @@ async def open_storage(
         tuple(problems),
         agents,
         highest,
+        stores.shared,
     )
 
 
@@ -132,10 +136,32 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
         grace_s=settings.restart_grace_s,
     )
     cleanup = EvidenceCleanup(
-        state, view, committer, is_connected=lambda node: streams.get(node) is not None, clock_ns=clock_ns
+        state,
+        view,
+        committer,
+        is_connected=lambda node: streams.get(node) is not None,
+        is_elsewhere=streams.is_remote,
+        clock_ns=clock_ns,
     )
     texts = SweepTexts(storage.store)
     return Evidence(storage.store, storage.writer, state, guard, view, texts, committer, cleanup)
+
+
+def build_other_replicas(
+    context: Context, shared: SharedStore, evidence: Evidence, ingest: Ingest, take_id: TakeId, since: int
+) -> OtherReplicas:
+    """Build what follows the other replicas. `since`: number of the batch up to which evidence was loaded."""
+    signals, failed = context.signals, ingest.sweeps.failed
+    return OtherReplicas(
+        shared,
+        ingest.streams,
+        evidence.state,
+        evidence.committer,
+        since=since,
+        receivers=Receivers(signals, signals.committed, signals.full_state, take_id, failed),
+        silence_s=context.settings.lease_duration_s,
+        clock_ns=context.clock_ns,
+    )
 
 
 def build_ingest(

@@ -103,6 +103,8 @@ def start(components: Components, lifecycle: Lifecycle) -> None:
         lifecycle.on_stop("history", recorder.close)
     lifecycle.on_stop("writer of the store", evidence.writer.close)
     lifecycle.run("store-writer", evidence.writer.run())
+    if components.others is not None:
+        lifecycle.run("other-replicas", components.others.run())
     lifecycle.on_stop("numbers of generations", publishing.saver.close)
     lifecycle.on_stop("inference", inference.pipeline.close)
     lifecycle.run("inference", inference.pipeline.run())

@@ -171,6 +171,7 @@ def _discovery(context: Context, components: Components) -> DiscoveryService:
         clock_ns=components.clock_ns,
         identify=components.callers.access,
         take_id=inference.nccl.take_id,
+        owner=None if components.others is None else components.others.claims,
     )
 
 

@@ -6,6 +6,7 @@ each transaction checks that the number is still its own.
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import StartError
 
 from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.ingest.other_replicas import SharedStore
 from hyperscout_collector.app.placing.reservations import (
     ReservationStore,
     ReservationTable,
@@ -29,6 +31,7 @@ from hyperscout_collector.evidence.store import EvidenceStore, Loaded
 from hyperscout_collector.history.opening import HistoryOpening, in_file, in_postgresql
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
+from hyperscout_collector.store.replicas import LEADER, STANDBYS, Listener, Owner, ReplicaTables
 from hyperscout_collector.store.server import PostgresqlServer
 
 _log = logging.getLogger(__name__)
@@ -46,6 +49,7 @@ class Stores:
     loaded: Loaded
     reservations: ReservationStore
     history: HistoryOpening
+    shared: SharedStore | None = None  # None = no other replica takes streams
 
 
 async def open_stores(context: Context) -> Stores:
@@ -80,12 +84,28 @@ async def _postgresql(context: Context) -> Stores:
         context, partial(claim, server, settings.identity, address, context.fence.remaining_s)
     )
     database = PostgresqlDatabase(server, term, context.damage)
-    evidence = PostgresqlStore(database, PostgresqlDatabase(server), context.clock)
-    context.lifecycle.on_stop("connections to PostgreSQL", partial(BoundedExecutor("stop"), evidence.close))
+    shared = None
+    if settings.leader_election:
+        shared = shared_store(context, server, database, term)
+        evidence = shared.evidence
+        context.lifecycle.on_stop("connections to PostgreSQL", partial(shared.close, BoundedExecutor("stop")))
+    else:
+        evidence = PostgresqlStore(database, PostgresqlDatabase(server), context.clock)
+        context.lifecycle.on_stop("connections to PostgreSQL", partial(BoundedExecutor("stop"), evidence.close))
     loaded = await repeated(context, evidence.load)
-    return Stores(
-        evidence, loaded, ReservationTable(database), in_postgresql(database, settings, context.clock_ns)
-    )
+    history = in_postgresql(database, settings, context.clock_ns)
+    return Stores(evidence, loaded, ReservationTable(database), history, shared)
+
+
+def shared_store(
+    context: Context, server: PostgresqlServer, database: PostgresqlDatabase, term: int | None
+) -> SharedStore:
+    """What one run of a replica needs to take streams. `term`: of the leader; None = it is a standby."""
+    leads = term is not None
+    owner = Owner(f"{context.settings.identity}/{secrets.token_hex(8)}", leads)
+    evidence = PostgresqlStore(database, PostgresqlDatabase(server), context.clock, owner)
+    tables = ReplicaTables(PostgresqlDatabase(server, term), PostgresqlDatabase(server), owner)
+    return SharedStore(evidence, tables, Listener(server, LEADER if leads else STANDBYS), term or 0)
 
 
 async def repeated(context: Context, work: Callable[[], _T]) -> _T:

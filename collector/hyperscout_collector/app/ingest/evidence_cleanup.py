@@ -20,7 +20,8 @@ FORGET_AFTER_NS = 7 * 86_400 * NS  # a node unseen for a week: longer than a rep
 class EvidenceCleanup:
     """Removes evidence when `tick` is called, about once a second. `clock_ns`: Unix ns.
 
-    `is_connected`: whether an agent of this node is connected. A failed write is repeated later.
+    `is_connected`: whether an agent of this node is connected. `is_elsewhere`: whether it is connected to
+    another replica, whose findings stay. A failed write is repeated later.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class EvidenceCleanup:
         committer: Committer,
         *,
         is_connected: Callable[[str], bool],
+        is_elsewhere: Callable[[str], bool] = lambda node: False,
         clock_ns: Callable[[], int],
     ) -> None:
         self._state = state
         self._view = view
         self._committer = committer
         self._is_connected = is_connected
+        self._is_elsewhere = is_elsewhere
         self._clock_ns = clock_ns
         self._due: dict[Key, Collection[Row]] = {}  # with the rows at the time of the decision
 
@@ -57,6 +60,8 @@ class EvidenceCleanup:
         for node in self._view.unseen_devices(before_ns):
             gone += sorted(key for key in self._state.keys_of(node) if key.probe == DEVICE_PROBE)
         self.remove(gone)
+        for key in [x for x in self._due if x.probe != DEVICE_PROBE and self._is_elsewhere(x.node)]:
+            del self._due[key]
         # A disconnected agent is removed together with the last of its evidence.
         agents = [x for x in self._state.agents_without_evidence() if not self._is_connected(x.node)]
         if self._due or agents:

@@ -23,7 +23,7 @@ from hyperscout_formats.text.reporters import is_fabric
 
 from hyperscout_collector.evidence.rows import Row
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
-from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.ingest.streams import Connection, Streams
 
 MAX_SEEDS = 4096
 _MAX_OF_ONE = 16  # addresses of one switch
@@ -86,11 +86,11 @@ class Seeds:
                 if is_fabric(stream.node):
                     self._send(stream)
 
-    def connected(self, stream: AgentStream) -> None:
+    def connected(self, stream: Connection) -> None:
         if is_fabric(stream.node):
             self._send(stream)
 
-    def _send(self, stream: AgentStream) -> None:
+    def _send(self, stream: Connection) -> None:
         seeds = discovery_pb2.Seeds(addresses=self.addresses)
         stream.tell(StreamFindingsResponse(seeds=seeds))
 

@@ -41,7 +41,7 @@ from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
 from hyperscout_collector.evidence.snapshot import HeldSweep
 from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
-from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.ingest.streams import Connection, Streams
 from hyperscout_collector.store.errors import StoreError
 
 _log = logging.getLogger(__name__)
@@ -149,14 +149,18 @@ class Sweeps:
         self._unreadable[node] = reason
         self._handle(SweepFailed(node, lease_id, reason))
 
+    def failed(self, node: str, lease_id: str, reason: str) -> None:
+        """Another replica of the collector refused a sweep of this node."""
+        self._handle(SweepFailed(node, lease_id, reason))
+
     # Events
 
-    def connected(self, stream: AgentStream) -> None:
+    def connected(self, stream: Connection) -> None:
         self._handle(PortsSeen(stream.node, self._ports(stream.node)))
         self.alone = frozenset()
         self._handle(AgentConnected(stream.node, frozenset(stream.hello.probes)))
 
-    def disconnected(self, stream: AgentStream) -> None:
+    def disconnected(self, stream: Connection) -> None:
         self._drop_problem_of_gone(stream.node)
         self._handle(AgentGone(stream.node))
 

@@ -52,7 +52,7 @@ from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hyperscout_collector.decisions.measuring.pair_tasks import KEY_BYTES, PairTasks
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.view import InputsView
-from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.ingest.streams import Connection, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Measuring:
 
     # Events
 
-    def connected(self, stream: AgentStream) -> None:
+    def connected(self, stream: Connection) -> None:
         if not self._enabled or MEASURE_PROBE not in stream.hello.probes:
             return
         known = self._state.agents.get(stream.node)
@@ -127,7 +127,7 @@ class Measuring:
         self._handle(AgentConnected(stream.node))
         self._look_at(stream.node)
 
-    def disconnected(self, stream: AgentStream) -> None:
+    def disconnected(self, stream: Connection) -> None:
         if self._trusted_ns.pop(stream.node, None) is not None:
             self._handle(AgentGone(stream.node))
 

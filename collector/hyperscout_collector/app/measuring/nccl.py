@@ -20,7 +20,7 @@ from hyperscout_formats.facts.wire_measured import nccl_to_proto
 
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import KeyChange
-from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.ingest.streams import Connection, Streams
 from hyperscout_collector.serve.grpc.measurement_service import NotNowError, RunFailedError
 
 _log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class NcclRuns:
             else:
                 run.fail(f"{node}: an id of {len(message.unique_id)} bytes")
 
-    def disconnected(self, stream: AgentStream) -> None:
+    def disconnected(self, stream: Connection) -> None:
         if (run := self._by_node.get(stream.node)) is not None:
             run.over.add(stream.node)
             run.fail(f"{stream.node}: its agent went away")

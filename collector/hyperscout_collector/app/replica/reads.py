@@ -11,11 +11,13 @@ from typing import Any
 import grpc
 from hyperscout_formats.text.leader import KEY
 from hyperscout_kubernetes.client import Kube
+from hyperscout_runtime.errors import StartError
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.ports import rest_hosts
 from hyperscout_collector.app.build.servers import build_callers, start_rest
+from hyperscout_collector.app.replica.ingest import StandbyIngest
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.identity.access import Gate
 from hyperscout_collector.serve.fanout.hub import Hub
@@ -26,6 +28,7 @@ from hyperscout_collector.serve.rest.app import application
 from hyperscout_collector.serve.rest.reads import ReadHandlers
 from hyperscout_collector.serve.rest.standby import aged, refusing
 from hyperscout_collector.serve.rest.stream import MAX_READERS, Stream
+from hyperscout_collector.store.errors import StoreError
 
 _LOOK_S = 1.0
 
@@ -73,6 +76,16 @@ class StandbyReads(grpc.GenericRpcHandler):
         lifecycle.on_stop("topology reads", self._topology.close)
         for reviews in self._callers.reviews.values():
             lifecycle.on_stop("token reviews", reviews.close)
+
+    def ingest(self, leader: Callable[[Any], str | None]) -> StandbyIngest:
+        """What takes streams of the callers that these reads know. `leader`: as of `DiscoveryService`.
+
+        Raises StartError.
+        """
+        try:
+            return StandbyIngest(self._context, self._callers.access, self._lifecycle, leader)
+        except StoreError as error:
+            raise StartError(str(error)) from error
 
     @property
     def watchers(self) -> Hub:

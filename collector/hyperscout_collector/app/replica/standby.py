@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
 from hyperscout_formats.text.leader import refusal
 from hyperscout_runtime.health_server import Answer, not_ready
 from hyperscout_runtime.task_watch import TaskWatch
@@ -28,6 +30,7 @@ from hyperscout_collector.app.build.ports import (
     start_http,
 )
 from hyperscout_collector.app.metrics.page import standby_text
+from hyperscout_collector.app.replica.ingest import StandbyIngest
 from hyperscout_collector.app.replica.reads import Followed, StandbyReads
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.ingest.service import server_options
@@ -91,7 +94,7 @@ class Standby:
         self._next = leader
 
     async def _listen(self) -> None:
-        settings, reads = self._settings, None
+        settings, reads, ingest = self._settings, None, None
         server = grpc.aio.server(options=server_options(settings.max_streams))
         if self._followed is not None:
             reads = StandbyReads(
@@ -102,15 +105,27 @@ class Standby:
                 leaving=lambda: ("this replica is a standby", self._answer()),
             )
             server.add_generic_rpc_handlers((reads,))
+            if settings.store and not settings.clusters:
+                ingest = reads.ingest(self._answer_to)
+                add_DiscoveryServiceServicer_to_server(ingest.service, server)
+                ingest.start()
         server.add_generic_rpc_handlers((_Everything(self._refuse),))
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         self.address, self.mtls_address = add_ports(server, settings)
         await server.start()
         self._lifecycle.on_stop("gRPC", lambda: server.stop(_STOP_GRACE_S))
+        if ingest is not None:
+            self._lifecycle.on_stop("streams", partial(self._end_streams, ingest))
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in SERVICES:
-            await healthy.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+            takes = ingest is not None and name == DISCOVERY_SERVICE
+            status = (
+                health_pb2.HealthCheckResponse.SERVING
+                if takes
+                else health_pb2.HealthCheckResponse.NOT_SERVING
+            )
+            await healthy.set(name, status)
         if reads is not None:
             self.rest_address = await reads.start()
         elif settings.rest_listen:
@@ -141,9 +156,17 @@ class Standby:
             and self._held < self._settings.max_streams
         ):
             leader = await self._hold()
-        if context.auth_context().get("x509_pem_cert"):
-            leader = for_certificates(leader, self.mtls_address)
-        await context.abort(grpc.StatusCode.UNAVAILABLE, *refusal(leader))
+        await context.abort(grpc.StatusCode.UNAVAILABLE, *refusal(self._for(context, leader)))
+
+    def _end_streams(self, ingest: StandbyIngest) -> None:
+        ingest.end(self._answer())
+
+    def _answer_to(self, context: Any) -> str:
+        return self._for(context, self._answer())
+
+    def _for(self, context: Any, leader: str) -> str:
+        has_certificate = context.auth_context().get("x509_pem_cert")
+        return for_certificates(leader, self.mtls_address) if has_certificate else leader
 
     async def _hold(self) -> str:
         """Wait until a leader is known, at most `_HOLD_S`. Returns its address, "" = none is known."""

@@ -16,6 +16,7 @@ from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
 from hyperscout_collector.app.inference.cluster import Cluster
 from hyperscout_collector.app.ingest.evidence_cleanup import EvidenceCleanup
 from hyperscout_collector.app.ingest.link_monitor import LinkMonitor
+from hyperscout_collector.app.ingest.other_replicas import OtherReplicas
 from hyperscout_collector.app.ingest.seeds import Seeds
 from hyperscout_collector.app.ingest.sweeps import Sweeps
 from hyperscout_collector.app.measuring.measuring import Measuring
@@ -121,6 +122,7 @@ class Components:
     ingest: Ingest
     inference: Inferring
     publishing: Publishing
+    others: OtherReplicas | None  # None = no other replica takes streams
     no_hypernodes: NoHyperNodes
     callers: Callers
     event_logs: Sequence[EventLog]

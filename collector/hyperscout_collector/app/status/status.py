@@ -63,6 +63,7 @@ def problems(components: Components) -> list[str]:
         inference.blueprint,
         inference.measuring,
         components.no_hypernodes,
+        components.others,
     )
     found += [one.problem for one in single if one is not None and one.problem is not None]
     reviews = components.callers.reviews.items()
