@@ -38,8 +38,9 @@ _COLUMNS = "node, probe, subject, rank, observed_ns, offset_ns, received_ns, sha
 # and while it exists, the server cannot forget old transactions (datfrozenxid).
 _MERGE = f"""
 INSERT INTO findings ({_COLUMNS}, sequence, content)
-SELECT *, %b::int8, %b::int8 FROM unnest(%b::text[], %b::text[], %b::text[], %b::int4[], %b::int8[], %b::int8[],
-  %b::int8[], %b::bytea[], %b::bytea[])
+SELECT *, %b::int8, %b::int8
+FROM unnest(%b::text[], %b::text[], %b::text[], %b::int4[], %b::int8[], %b::int8[], %b::int8[],
+  %b::bytea[], %b::bytea[])
 ON CONFLICT (node, probe, subject, rank) DO UPDATE SET
   observed_ns = excluded.observed_ns, offset_ns = excluded.offset_ns, received_ns = excluded.received_ns,
   sha256 = excluded.sha256, finding = excluded.finding,

@@ -91,7 +91,9 @@ async def _postgresql(context: Context) -> Stores:
         context.lifecycle.on_stop("connections to PostgreSQL", partial(shared.close, BoundedExecutor("stop")))
     else:
         evidence = PostgresqlStore(database, PostgresqlDatabase(server), context.clock)
-        context.lifecycle.on_stop("connections to PostgreSQL", partial(BoundedExecutor("stop"), evidence.close))
+        context.lifecycle.on_stop(
+            "connections to PostgreSQL", partial(BoundedExecutor("stop"), evidence.close)
+        )
     loaded = await repeated(context, evidence.load)
     history = in_postgresql(database, settings, context.clock_ns)
     return Stores(evidence, loaded, ReservationTable(database), history, shared)
