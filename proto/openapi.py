@@ -29,6 +29,7 @@ LEFT_OUT = {
     ("Placement", "gang"),
     ("Placement", "holder"),
     ("Placement", "failed_nodes"),
+    ("Placement", "cluster"),
     ("Placement", "elastic"),
     ("Placement", "min_workers"),
     ("Placement", "max_workers"),

@@ -13,7 +13,7 @@ kind: Config
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]
 users: [{name: u, user: {token: t}}]
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:PORT"}}]
 """
 
 
@@ -29,9 +29,12 @@ def figures(collector: Collector) -> dict[str, dict[str, float]]:
 
 
 async def test_clusters_that_do_not_answer(tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text(KUBECONFIG)
-    settings = collector_settings(tmp_path, clusters=(f"east={file}", f"west={file}"))
+    clusters = []
+    for port, name in enumerate(("east", "west"), 1):
+        file = tmp_path / f"kubeconfig-{name}"
+        file.write_text(KUBECONFIG.replace("PORT", str(port)))
+        clusters.append(f"{name}={file}")
+    settings = collector_settings(tmp_path, clusters=tuple(clusters))
     async with Collector(settings) as collector:
         await eventually(lambda: figures(collector)["answering"] == {"east": 0, "west": 0})
         found = figures(collector)
