@@ -38,7 +38,11 @@ QUICK = ("--settle-s", "1", "--hold-down-s", "0.1", "--restart-grace-s", "0", "-
 # What agents count only where they measure and ask switches; see test_metrics_lint.py.
 _COLLECTOR = "hyperscout_collector_"
 WITH_GATES = ("waiting_gangs", "longest_wait_", "kept_nodes", "drains_", "defragment_")
-SELDOM = ("hyperscout_agent_latency_", "hyperscout_agent_snmp_", *(_COLLECTOR + name for name in WITH_GATES))
+SELDOM = (
+    "hyperscout_agent_latency_",
+    "hyperscout_agent_snmp_",
+    *(_COLLECTOR + name for name in ("cluster_", *WITH_GATES)),
+)
 FABRIC_ALERTS = (
     "HyperscoutHyperNodeDegraded",
     "HyperscoutSwitchMissing",
