@@ -16,10 +16,9 @@ from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import (
     MAX_GENERATION,
     Changes,
+    EvidenceReader,
     Loaded,
-    StoredFinding,
     agent_in,
-    page_of,
     row_in,
     shift_since,
 )
@@ -88,7 +87,7 @@ class EvidenceNews:
     text_bytes: Mapping[bytes, int]
 
 
-class PostgresqlStore:
+class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
     """An `EvidenceStore`. `database` writes, `reader` reads from any thread; their owner closes them.
 
     `owner`: which replica writes, where several take streams; None = only this collector does. `apply` then
@@ -105,7 +104,7 @@ class PostgresqlStore:
         owner: Owner | None = None,
     ) -> None:
         self._database = database
-        self._reader = reader
+        super().__init__(reader)
         self._clock = clock or Clock()
         self._owner = owner
 
@@ -212,9 +211,7 @@ class PostgresqlStore:
     def _shifted(self) -> int:
         """Move all times to the time of this process. Returns by how much, in ns."""
         with self._database.transaction() as db:
-            found = db.execute("SELECT now_ns, wall_ns FROM written").fetchone()
-            shift_ns = shift_since(self._clock, *found) if found else 0
-            if shift_ns:
+            if shift_ns := self._shift_ns(db):
                 db.execute("SET LOCAL statement_timeout = 0")  # it writes all rows anew
                 db.execute(
                     "UPDATE findings SET offset_ns = offset_ns - ?, received_ns = received_ns + ?",
@@ -222,17 +219,6 @@ class PostgresqlStore:
                 )
                 self._stamp(db)
         return shift_ns
-
-    def page(
-        self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
-    ) -> Sequence[StoredFinding]:
-        with self._reader.reading() as db:
-            return page_of(db, node, probe, after, limit)
-
-    def bulk(self, sha256: bytes) -> bytes | None:
-        with self._reader.reading() as db:
-            row = db.execute("SELECT compressed FROM bulks WHERE sha256 = ?", (sha256,)).fetchone()
-        return row[0] if row else None
 
     # Writing
 

@@ -25,11 +25,10 @@ from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import (
     MAX_GENERATION,
     Changes,
+    EvidenceReader,
     Loaded,
-    StoredFinding,
     agent_in,
     bounded_shift,
-    page_of,
     row_in,
     shift_since,
 )
@@ -79,7 +78,7 @@ class _Text(bytes):
     __slots__ = ()
 
 
-class SqliteStore:
+class SqliteStore(EvidenceReader[Reader]):
     """An `EvidenceStore` in the file `path`. `max_bytes`: largest size of the file.
 
     One thread writes. `page` and `bulk` may be called from any thread: they use their own connection. The
@@ -99,7 +98,7 @@ class SqliteStore:
         kind = Kind(_SCHEMA, 1, max_bytes, _WITHOUT, _WITHOUT_ROW, _LATER, size_setting="evidence_max_mib")
         self._file = Database(path, kind, self._clock.now_ns, damage)
         try:
-            self._reader = Reader(path)
+            super().__init__(Reader(path))
         except BaseException:
             self._file.close()
             raise
@@ -204,17 +203,6 @@ class SqliteStore:
                 db.execute(f"DELETE FROM {table} WHERE {where}", values)  # noqa: S608
                 count += 1
         self._file.dropped(count)
-
-    def page(
-        self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
-    ) -> Sequence[StoredFinding]:
-        with self._reader.reading() as db:
-            return page_of(db, node, probe, after, limit)
-
-    def bulk(self, sha256: bytes) -> bytes | None:
-        with self._reader.reading() as db:
-            row = db.execute("SELECT compressed FROM bulks WHERE sha256 = ?", (sha256,)).fetchone()
-        return row[0] if row else None
 
     # Writing
 

@@ -11,7 +11,7 @@ was set while the collector ran changes no age; one that was set back since the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_formats.facts.clean_message import clean
@@ -21,9 +21,11 @@ from hyperscout_runtime.units import NS
 from hyperscout_collector.evidence.limits import decoded_bytes
 from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow, Bulk
-from hyperscout_collector.store.sql import SqlConnection
+from hyperscout_collector.store.sql import SqlReader
 
 _STEP_NS = 2 * NS  # a smaller difference of two clocks is not worth a write of all rows
+
+_R = TypeVar("_R", bound=SqlReader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,27 +142,38 @@ def agent_in(node: str, instance: str, version: str) -> AgentRow | None:
         return None
 
 
-def page_of(
-    db: SqlConnection, node: str, probe: str, after: tuple[Key, int] | None, limit: int
-) -> Sequence[StoredFinding]:
-    """Returns a page of findings, as in `EvidenceStore.page`."""
-    where: list[str] = ["1 = 1"]
-    values: list[str | int] = []
-    if node:
-        where.append("node = ?")
-        values.append(node)
-    if probe:
-        where.append("probe = ?")
-        values.append(probe)
-    if after is not None:
-        where.append("(node, probe, subject, rank) > (?, ?, ?, ?)")
-        values += [*after[0], after[1]]
-    rows = db.execute(
-        "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, finding "  # noqa: S608
-        f"FROM findings WHERE {' AND '.join(where)} ORDER BY node, probe, subject, rank LIMIT ?",
-        (*values, limit),
-    ).fetchall()
-    return [StoredFinding(Key(*row[:3]), *row[3:]) for row in rows]
+class EvidenceReader(Generic[_R]):
+    """The reads of an `EvidenceStore` that both databases share. They may be called from any thread."""
+
+    def __init__(self, reader: _R) -> None:
+        self._reader = reader
+
+    def page(
+        self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
+    ) -> Sequence[StoredFinding]:
+        where: list[str] = ["1 = 1"]
+        values: list[str | int] = []
+        if node:
+            where.append("node = ?")
+            values.append(node)
+        if probe:
+            where.append("probe = ?")
+            values.append(probe)
+        if after is not None:
+            where.append("(node, probe, subject, rank) > (?, ?, ?, ?)")
+            values += [*after[0], after[1]]
+        with self._reader.reading() as db:
+            rows = db.execute(
+                "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, finding "  # noqa: S608
+                f"FROM findings WHERE {' AND '.join(where)} ORDER BY node, probe, subject, rank LIMIT ?",
+                (*values, limit),
+            ).fetchall()
+        return [StoredFinding(Key(*row[:3]), *row[3:]) for row in rows]
+
+    def bulk(self, sha256: bytes) -> bytes | None:
+        with self._reader.reading() as db:
+            row = db.execute("SELECT compressed FROM bulks WHERE sha256 = ?", (sha256,)).fetchone()
+        return row[0] if row else None
 
 
 def shift_since(clock: Clock, written_ns: int, wall_ns: int) -> int:

@@ -94,7 +94,7 @@ def test_only_the_replica_that_has_the_stream_writes(replicas: Replicas) -> None
         a.store(row("n1", after_s=3))
     b.store(row("n1", after_s=2))
     assert [x.observed_ns - T0 for x in leader.evidence.load().rows] == [2 * NS]
-    assert a.tables.change([Mark("n1", first, ended=True)]) == [0]  # a later stream lives on
+    assert a.tables.change([Mark("n1", first, ended=True)]) == [0]  # the later stream stays
     b.store(row("n1", after_s=4))
 
 
