@@ -1,8 +1,8 @@
 """All current evidence in memory. Inference and the API read it, and changes are decided against it.
 
 A change is planned against the state, then written by the store, and only then applied to the state. The
-state therefore always equals the disk, and a failed write changes neither. Used only on the event loop;
-nothing here blocks.
+state therefore equals the store, unless a connection to PostgreSQL breaks while it commits: then the store
+may have a batch that the state lacks. Used only on the event loop; nothing here blocks.
 """
 
 from collections import Counter

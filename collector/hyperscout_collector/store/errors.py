@@ -2,7 +2,10 @@
 
 
 class StoreError(RuntimeError):
-    """The operation failed and the store is unchanged. A retry may help."""
+    """The operation failed. A retry may help.
+
+    The store is unchanged, unless a connection to PostgreSQL broke while it committed.
+    """
 
 
 class StoreFullError(StoreError):

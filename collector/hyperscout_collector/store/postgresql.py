@@ -1,8 +1,8 @@
 """A PostgreSQL database: one connection that writes in one term, or one that reads.
 
 A connection that broke is made again at the next use. A transaction that it broke off is an error of its
-caller: the server has committed all of it or nothing. `COMMIT` without an answer leaves open which, so owners
-write so that a repetition changes nothing.
+caller: the server has committed all of it or nothing, and `COMMIT` without an answer leaves open which. The
+history and reservations are written again. A batch of evidence is not: agents send it again.
 """
 
 import contextlib
