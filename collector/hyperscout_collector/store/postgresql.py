@@ -1,13 +1,15 @@
 """A PostgreSQL database: one connection that writes in one term, or one that reads.
 
 A connection that broke is made again at the next use. A transaction that it broke off is an error of its
-caller: the server has committed all of it or nothing, and `COMMIT` without an answer leaves open which. The
-history and reservations are written again. A batch of evidence is not: agents send it again.
+caller. Of a `COMMIT` without an answer the server is asked how it ended. If the server does not say so within
+seconds, that is an error too, and leaves open whether all of it is committed or nothing. The history and
+reservations are written again. A batch of evidence is not: agents send it again.
 """
 
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -24,13 +26,21 @@ _log = logging.getLogger(__name__)
 
 NAME = "postgresql"  # of the database in the counts of damage
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# The message makes the server wait for its synchronous standbys, so that they have the transaction, too.
+_ENDED = "SELECT pg_xact_status(%s::xid8), pg_logical_emit_message(true, 'hyperscout', 'ended')"
+_ASK_S = 10.0  # how long to ask for the end of a transaction: a server that crashed starts meanwhile
+_ASK_AGAIN_S = 0.2
 
 
 class PostgresqlConnection:
-    """A connection in a transaction: a `SqlConnection`. `raw`: for what only PostgreSQL has."""
+    """A connection in a transaction: a `SqlConnection`. `raw`: for what only PostgreSQL has.
 
-    def __init__(self, raw: "psycopg.Connection[Any]") -> None:
+    `number`: the server's number of the transaction of a leader; "" = it is another one.
+    """
+
+    def __init__(self, raw: "psycopg.Connection[Any]", number: str = "") -> None:
         self.raw = raw
+        self.number = number
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
         return self.raw.execute(_translated(sql), values) if values else self.raw.execute(sql.encode())
@@ -83,14 +93,18 @@ class PostgresqlDatabase:
 
         with self._use:
             connection = self._begun(begin, term)
+            is_ending = False
             try:
                 yield connection
+                is_ending = True
                 connection.raw.execute("COMMIT")
             except BaseException as error:
                 self._roll_back(connection.raw)
-                if isinstance(error, psycopg.Error):
+                if not isinstance(error, psycopg.Error):
+                    raise
+                is_open = is_ending and self._connection is None and connection.number
+                if not (is_open and self._is_committed(connection.number)):
                     raise self.server.error(error) from error
-                raise
 
     def _begun(self, begin: str, term: int | None) -> PostgresqlConnection:
         """Returns the connection in a new transaction. Only here a broken connection is replaced."""
@@ -101,8 +115,7 @@ class PostgresqlDatabase:
             raw = self._connection = self._connection or self.server.connect()
             try:
                 raw.execute(begin.encode())
-                if term is not None:
-                    self._check_term(raw, term)
+                number = "" if term is None else self._check_term(raw, term)
             except BaseException as error:
                 self._roll_back(raw)
                 if not isinstance(error, psycopg.Error):
@@ -112,20 +125,44 @@ class PostgresqlDatabase:
                 _log.info("connecting again: %s", self.server.error(error))
                 is_new = True
             else:
-                return PostgresqlConnection(raw)
+                return PostgresqlConnection(raw, number)
 
-    def _check_term(self, raw: "psycopg.Connection[Any]", term: int) -> None:
-        """Refuse the transaction if another collector leads. The lock makes that one wait for its end."""
-        row = raw.execute("SELECT term, identity, address FROM leader FOR SHARE").fetchone()
+    def _check_term(self, raw: "psycopg.Connection[Any]", term: int) -> str:
+        """Refuse the transaction if another collector leads. The lock makes that one wait for its end.
+
+        Returns the server's number of the transaction.
+        """
+        row = raw.execute(
+            "SELECT term, identity, address, pg_current_xact_id()::text FROM leader FOR SHARE"
+        ).fetchone()
         if row is None:
             raise self.server.no_leader_row()
-        found, identity, address = row
+        found, identity, address, number = row
         if found != term:
             raise StoreError(
                 f"nothing is written, because {identity} at {address or 'an unknown address'} writes since "
                 f"(term {found}, this one is {term}): if it is no replica of this collector, end one of "
                 "them, or give each its own database in the setting `store`"
             )
+        return str(number)
+
+    def _is_committed(self, number: str) -> bool:
+        """Ask how a transaction ended whose connection broke. False = rolled back, or no answer."""
+        import psycopg
+
+        end_s = time.monotonic() + _ASK_S
+        while True:
+            try:
+                raw = self._connection = self._connection or self.server.connect()
+                ((status, _),) = raw.execute(_ENDED, (number,)).fetchall()
+            except (StoreError, psycopg.Error):
+                self._disconnect()
+                status = None
+            if status == "committed":
+                _log.info("transaction %s was committed before its connection broke", number)
+            if status in ("committed", "aborted") or time.monotonic() > end_s:
+                return bool(status == "committed")
+            time.sleep(_ASK_AGAIN_S)
 
     def _roll_back(self, raw: "psycopg.Connection[Any]") -> None:
         import psycopg

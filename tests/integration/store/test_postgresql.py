@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -16,6 +18,7 @@ from hyperscout_collector.history.postgresql import PostgresqlHistory
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistorySize
+from hyperscout_collector.store import postgresql as postgresql_module
 from hyperscout_collector.store import server as server_module
 from hyperscout_collector.store import writer as writer_module
 from hyperscout_collector.store.errors import StoreError, StoreFullError
@@ -34,7 +37,7 @@ from support.postgresql import PASSWORD, Postgresql
 from support.recorder import Clock, generation, record, why
 from support.rest_collector import status_of
 from support.small_disk import small_disk
-from support.waiting import eventually, until_awaited
+from support.waiting import eventually, until_awaited, until_seen
 
 S = 1_000_000_000
 
@@ -255,6 +258,66 @@ def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreError, match=r"hyperscout\[postgresql\]"):
         PostgresqlServer("postgresql:///topology")
+
+
+def test_a_commit_whose_answer_is_lost_counts_if_all_servers_have_it(own_postgresql: Postgresql) -> None:
+    """The server ends the connection of a COMMIT that waits for a synchronous standby: it has committed."""
+    name = own_postgresql.new_database()
+    database = written(own_postgresql.server(name))
+
+    def commit() -> None:
+        with database.transaction() as db:
+            db.execute("INSERT INTO bulks VALUES (?, 1, '')", (b"digest",))
+
+    def waiting() -> set[int]:
+        rows = own_postgresql.execute(name, "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        return {pid for (pid,) in rows}
+
+    waits_for("lost", own_postgresql)
+    with ThreadPoolExecutor(1) as threads:
+        committed = threads.submit(commit)
+        until_seen(waiting, "the COMMIT waits")
+        (first,) = waiting()
+        own_postgresql.execute(name, f"SELECT pg_terminate_backend({first})")
+        until_seen(lambda: waiting() - {first}, "the question about its end waits, too")
+        assert not committed.done()
+        waits_for("", own_postgresql)
+        committed.result(30)
+    assert own_postgresql.execute(name, "SELECT sha256 FROM hyperscout.bulks") == [(b"digest",)]
+    database.close()
+
+
+def test_a_commit_that_did_not_reach_the_server_is_an_error(shared_postgresql: Postgresql, name: str) -> None:
+    database = written(shared_postgresql.server(name))
+
+    def commit() -> None:
+        with database.transaction() as db:
+            ((pid,),) = db.execute("SELECT pg_backend_pid()").fetchall()
+            db.execute("INSERT INTO bulks VALUES (?, 1, '')", (b"digest",))
+            shared_postgresql.execute(name, f"SELECT pg_terminate_backend({pid}, 10000)")
+
+    with pytest.raises(StoreError, match="terminating connection"):
+        commit()
+    assert shared_postgresql.execute(name, "SELECT sha256 FROM hyperscout.bulks") == []
+    with database.transaction() as db:
+        db.execute("SELECT 1")
+    database.close()
+
+
+def test_a_server_that_does_not_return_leaves_the_end_open(
+    own_postgresql: Postgresql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_module, "_ASK_S", 0.1)
+    database = written(own_postgresql.server(own_postgresql.new_database()))
+
+    def commit() -> None:
+        with database.transaction() as db:
+            db.execute("INSERT INTO bulks VALUES (?, 1, '')", (b"digest",))
+            own_postgresql.end(signal.SIGQUIT)
+
+    with pytest.raises(StoreError, match="PostgreSQL at"):
+        commit()
+    database.close()
 
 
 def without_answer(database: PostgresqlDatabase) -> Callable[[object], None]:
