@@ -115,7 +115,7 @@ def drawing(sizes: Sequence[Figures]) -> str:
         parts.append(axes.floor(floors[i]))
         # Beside the end of the line, on the side where the curve is expected not to be.
         name, beside = ("linear", -8) if power else ("flat", 16)
-        at = f'x="{axes.right - 6}" y="{axes.y(floors[i][agents[-1]]) + beside:.1f}" text-anchor="end"'
+        at = f'x="{axes.right - 20}" y="{axes.y(floors[i][agents[-1]]) + beside:.1f}" text-anchor="end"'
         parts.append(f'<text {at} class="soft" font-size="11">{name}</text>')
         parts += axes.curve(curves[i], COLOURS[i])
     title = "Memory, restart and cost of a change against the number of agents, beside linear growth"
