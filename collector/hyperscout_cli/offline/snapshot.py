@@ -3,6 +3,7 @@
 import os
 import pwd
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -15,6 +16,9 @@ from hyperscout_cli.shared.options import Endpoint, output_option, topology_opti
 from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.saved_topology import read_topology
 from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
+
+if TYPE_CHECKING:
+    from hyperscout_collector.evidence.store import EvidenceStore
 
 
 @click.group(
@@ -59,6 +63,7 @@ def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
 Examples:
   hyperscout snapshot load before-move.json -o slurm-tree
   hyperscout snapshot load before-move.json --data-dir /var/lib/hyperscout
+  hyperscout snapshot load before-move.json --store postgresql://hyperscout@localhost/hyperscout
   hyperscout infer --lldp lldp/*.json --previous before-move.json    offline, keeps the names"""
 )
 @click.argument("file", metavar="FILE", type=click.Path())
@@ -69,38 +74,89 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Data folder of a stopped collector. When it starts, it continues from FILE.",
 )
+@click.option(
+    "--store",
+    metavar="URL",
+    default="",
+    help="PostgreSQL of stopped collectors, as in their setting store. The next leader continues from FILE.",
+)
+@click.option(
+    "--store-password-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File of the password of the user in --store.",
+)
 @unnamed_option
-def load(*, file: str, output: str, data_dir: Path | None, unnamed: bool) -> None:
-    """Show the topology in FILE; or, with --data-dir, make it the last published topology of a collector.
+def load(
+    *,
+    file: str,
+    output: str,
+    data_dir: Path | None,
+    store: str,
+    store_password_file: Path | None,
+    unnamed: bool,
+) -> None:
+    """Show the topology in FILE; or make it the last published topology of a collector.
 
-    With --data-dir a collector that lost its disk keeps the names of HyperNodes, and reports missing links.
-    At its start it shows FILE until its agents have reported, for takeover_limit_s at most.
+    With --data-dir or --store a collector that lost its data keeps the names of HyperNodes, and reports
+    missing links. At its start it shows FILE until its agents have reported, for takeover_limit_s at most.
     """
-    context = click.get_current_context()
-    if data_dir is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("-o and --data-dir: give one of them")
+    is_shown = click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE
+    ways = {"-o": is_shown, "--data-dir": data_dir is not None, "--store": bool(store)}
+    if len(given := [way for way, is_given in ways.items() if is_given]) > 1:
+        raise click.UsageError(f"{' and '.join(given)}: give one of them")
+    if store_password_file is not None and not store:
+        raise click.UsageError("--store-password-file: give --store too")
     found = read_topology(file)
-    if data_dir is None:
+    if data_dir is None and not store:
         emit(written(found, output, unnamed=unnamed))
         return
-    from hyperscout_collector.evidence.sqlite import SqliteStore
     from hyperscout_collector.store.errors import StoreError
     from hyperscout_topology.frames import encoded_whole
+
+    try:
+        if data_dir is not None:
+            name, opened = str(data_dir), _in_files(data_dir)
+        else:
+            name, opened = _in_postgresql(store, store_password_file)
+        try:
+            opened.save_topology(encoded_whole(found), lacks_evidence=True)
+        finally:
+            opened.close()
+    except StoreError as error:
+        raise CliError(str(error)) from error
+    note(f"{name}: a collector that starts here continues from generation {found.generation}")
+
+
+def _in_files(data_dir: Path) -> "EvidenceStore":
+    """Raises StoreError."""
+    from hyperscout_collector.evidence.sqlite import SqliteStore
 
     if not data_dir.exists():
         note(f"{data_dir} does not exist: it is created; check that it is the collector's data folder")
     elif (owner := data_dir.stat().st_uid) != os.getuid():
         warning = f"warning: {data_dir} belongs to user {_user(owner)}, and this is user {_user(os.getuid())}"
         note(f"{warning}: load the file as the user that the collector runs as")
-    try:
-        store = SqliteStore(data_dir / "evidence.db")
-        try:
-            store.save_topology(encoded_whole(found), lacks_evidence=True)
-        finally:
-            store.close()
-    except StoreError as error:
-        raise CliError(str(error)) from error
-    note(f"{data_dir}: a collector that starts here continues from generation {found.generation}")
+    return SqliteStore(data_dir / "evidence.db")
+
+
+def _in_postgresql(url: str, password_file: Path | None) -> tuple[str, "EvidenceStore"]:
+    """Returns the name of the database for messages, and the store. Raises StoreError.
+
+    It takes a term of its own, which a collector that starts meanwhile ends: only one of them writes.
+    """
+    from hyperscout_collector.evidence.postgresql import PostgresqlStore
+    from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim, refuse_used
+    from hyperscout_collector.store.server import PostgresqlServer
+    from hyperscout_collector.store.settings import StoreSettings, store_problem
+
+    settings = StoreSettings(store=url, store_password_file=password_file)
+    if problem := store_problem(settings, insecure=False):
+        raise click.UsageError(f"--{problem.partition(', or set insecure')[0]}")
+    server = PostgresqlServer(url, password_file)
+    refuse_used(server)
+    term = claim(server, "hyperscout snapshot load", "", lambda: None)
+    return server.name, PostgresqlStore(PostgresqlDatabase(server, term), PostgresqlDatabase(server))
 
 
 def _user(number: int) -> str:

@@ -28,6 +28,10 @@ NAME = "postgresql"  # of the database in the counts of damage
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # The message makes the server wait for its synchronous standbys, so that they have the transaction, too.
 _ENDED = "SELECT pg_xact_status(%s::xid8), pg_logical_emit_message(true, 'hyperscout', 'ended')"
+_SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND application_name = current_setting('application_name') AND pid <> pg_backend_pid()"
+)
 _ASK_S = 10.0  # how long to ask for the end of a transaction: a server that crashed starts meanwhile
 _ASK_AGAIN_S = 0.2
 
@@ -206,6 +210,18 @@ def claim(server: PostgresqlServer, identity: str, address: str, check: Callable
                     return int(term) + 1
     finally:
         database.close()
+
+
+def refuse_used(server: PostgresqlServer) -> None:
+    """Raise StoreError if a collector is connected to the database, also if it is a standby. Blocks."""
+    database = PostgresqlDatabase(server)
+    try:
+        with database.reading() as db:
+            (sessions,) = db.execute(_SESSIONS).fetchall()[0]
+    finally:
+        database.close()
+    if sessions:
+        raise StoreError(f"{server.name}: a collector is connected to it: stop all replicas first")
 
 
 @lru_cache(maxsize=256)

@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector.evidence.postgresql import PostgresqlStore
+from hyperscout_collector.store.postgresql import PostgresqlDatabase
+from hyperscout_topology.frames import encoded_whole
 from hyperscout_topology.objects import topology_json
 from hyperscout_topology.topology import Topology
 from support.collector_process import CollectorProcess, channel_to, collector_process
 from support.collectors import QUICK_FLAGS, eight_hosts, is_whole, playing
 from support.command_line import CommandLine
+from support.evidence_stores import postgresql_evidence
 from support.live import Watcher, problems_shown, status, topology_of
+from support.postgresql import PASSWORD, Postgresql
 from support.waiting import TIMEOUT_S
 
 HOSTS = eight_hosts().hosts
@@ -101,3 +106,58 @@ def test_a_folder_that_is_missing_or_of_another_user_is_named(
     monkeypatch.setattr("os.getuid", lambda: data.stat().st_uid + 1)
     other = run("snapshot", "load", saved, "--data-dir", data)
     assert (other.code, f"warning: {data} belongs to user" in other.err) == (0, True)
+
+
+def saved_file(folder: Path) -> tuple[Path, bytes]:
+    """A snapshot, and how a store has it."""
+    saved = folder / "saved.json"
+    saved.write_text("".join(topology_json(Topology(7))))
+    return saved, encoded_whole(Topology(7))
+
+
+def test_a_snapshot_is_loaded_into_postgresql(
+    run: CommandLine, tmp_path: Path, shared_postgresql: Postgresql
+) -> None:
+    saved, encoded = saved_file(tmp_path)
+    name = shared_postgresql.new_database()
+    flags = ("--store", shared_postgresql.url(name), "--store-password-file", shared_postgresql.password_file)
+    ran = run("snapshot", "load", saved, *flags)
+    assert (ran.code, "continues from generation 7" in ran.err) == (0, True), ran.err
+    server = shared_postgresql.server(name)
+    reader = PostgresqlStore(PostgresqlDatabase(server), PostgresqlDatabase(server))
+    loaded = reader.load()
+    reader.close()
+    assert (loaded.topology, loaded.lacks_evidence) == (encoded, True)
+
+
+def test_a_database_that_a_collector_uses_is_left_alone(
+    run: CommandLine, tmp_path: Path, shared_postgresql: Postgresql
+) -> None:
+    saved, _ = saved_file(tmp_path)
+    name = shared_postgresql.new_database()
+    flags = ("--store", shared_postgresql.url(name), "--store-password-file", shared_postgresql.password_file)
+    collector = postgresql_evidence(shared_postgresql.server(name))
+    try:
+        collector.save_topology(b"of the collector")
+        ran = run("snapshot", "load", saved, *flags)
+        assert (ran.code, "stop all replicas first" in ran.err) == (1, True), ran.err
+        collector.save_topology(b"it still writes")
+        assert collector.load().topology == b"it still writes"
+    finally:
+        collector.close()
+    assert run("snapshot", "load", saved, *flags).code == 0, "it has ended"
+
+
+def test_a_store_that_does_not_do_is_an_error_without_the_password(run: CommandLine, tmp_path: Path) -> None:
+    saved, _ = saved_file(tmp_path)
+    for store, code, text in (
+        ("postgresql://u@db.example.org/d", 2, "--store: db.example.org is not on this machine"),
+        (f"postgresql://u:{PASSWORD.replace(' ', '%20')}@/d", 2, "--store: it has a password"),
+        (f"postgresql://u@/d?host={tmp_path}", 1, "check the server"),
+    ):
+        ran = run("snapshot", "load", saved, "--store", store)
+        assert (ran.code, text in ran.err, "secret" in ran.err) == (code, True, False), ran.err
+    ran = run("snapshot", "load", saved, "--store", "postgresql://u@/d", "--data-dir", tmp_path / "d")
+    assert (ran.code, "--data-dir and --store: give one of them" in ran.err) == (2, True)
+    ran = run("snapshot", "load", saved, "--store-password-file", tmp_path / "p")
+    assert (ran.code, "give --store too" in ran.err) == (2, True)
