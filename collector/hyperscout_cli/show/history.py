@@ -6,7 +6,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
-from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.events import KINDS, ends_in
 
@@ -176,19 +175,10 @@ def changes_in(topology: "Topology", cluster: str) -> "Callable[[HistoryEvent | 
 
     `topology`: the published one. Raises CliError for a cluster without nodes.
     """
+    from hyperscout_publish.clusters.about import change_about
+
     check_cluster(topology, cluster)
-    nodes = {node for h in topology.hypernodes for node in h.nodes}
-    clusters = set(map(cluster_of, nodes))
-    domains = {h.name for h in topology.hypernodes if any(cluster_of(node) == cluster for node in h.nodes)}
-
-    def is_in(change: "HistoryEvent | FlapCount") -> bool:
-        names = {change.subject.name, change.peer.name, getattr(change, "node", "")} - {""}
-        named = {x for x in names if x in nodes or cluster_of(x) in clusters - {""}}
-        if named:
-            return any(cluster_of(x) == cluster for x in named)
-        return change.hypernode in domains
-
-    return is_in
+    return change_about(topology, cluster)
 
 
 def reach(answer: "ListHistoryResponse", since_ns: int | None) -> None:

@@ -208,6 +208,9 @@ async def _what_was(collector: Collector) -> None:
     kind = events[0]["kind"]
     alike = (await get(collector, f"/v1/history?kind={kind}")).json["items"]
     assert alike == [event for event in events if event["kind"] == kind]
+    for path in ("/v1/history", "/v1/diff"):
+        other = (await get(collector, f"{path}?since=2001-01-01T00:00:00Z&cluster=east")).json
+        assert (other["items"], other.get("flaps", [])) == ([], [])
     for query in (
         "since=2001-01-01T00:00:00Z",
         f"since={events[0]['at']}",

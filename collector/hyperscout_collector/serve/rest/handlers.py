@@ -82,14 +82,14 @@ class Handlers(ReadHandlers):
 
     async def list_placements(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         listed = await self._placing.list_placements(placement_pb2.ListPlacementsRequest(), Context())
-        generation = self._now().topology.generation
+        topology = self._now().topology
 
         def answer() -> Response:
             found = placement_pb2.ListPlacementsResponse.FromString(listed)
             kind = KINDS["placements"]
             rows = sorted(((kind.place(x), x) for x in map(placement_json, found.placements)), key=_first)
-            items, token = page(rows, passes(kind, values), values)
-            return json_answer(request, page_of(items, token, generation))
+            items, token = page(rows, passes(kind, values, topology), values)
+            return json_answer(request, page_of(items, token, topology.generation))
 
         return await self._in_thread(answer)
 

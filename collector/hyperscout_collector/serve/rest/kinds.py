@@ -4,13 +4,15 @@ Objects are sorted by an identity that does not change. An object that exists du
 exactly one page, also if other objects appear or disappear between two requests.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hyperscout.v1.topology_pb2 import ListHistoryResponse
 from hyperscout_formats.text.reporters import cluster_of
+from hyperscout_publish.clusters.about import about, change_about, domains_in
 from hyperscout_topology.objects import Object, names_of
-from hyperscout_topology.topology import ANOMALY_KINDS
+from hyperscout_topology.topology import ANOMALY_KINDS, Topology
 
 from hyperscout_collector.serve.rest.parameters import Parameter
 
@@ -19,10 +21,14 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter of a list. `holds(object, value)`: whether the object matches a value of the parameter."""
+    """A filter of a list. `holds(object, value)`: whether the object matches a value of the parameter.
+
+    `within(topology, value)`: what `holds` gets in place of the value, if that depends on the topology.
+    """
 
     parameter: Parameter
     holds: Callable[[Object, Any], bool]
+    within: Callable[[Topology, Any], Any] = lambda topology, value: value
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +42,9 @@ class Kind:
 
 
 def _name(kind: str, which: str, example: str) -> Filter:
-    about = f"Only {which}."
+    description = f"Only {which}."
     return Filter(
-        Parameter("name", about, example=example, repeated=True), lambda x, v: v in names_of(kind, x)
+        Parameter("name", description, example=example, repeated=True), lambda x, v: v in names_of(kind, x)
     )
 
 
@@ -53,9 +59,12 @@ def _ends(x: Object) -> list[Object]:
 
 def _in_cluster(which: str, names: Callable[[Object], Iterable[str]]) -> Filter:
     """A filter by cluster. `names(object)`: the nodes of which one must be in the cluster."""
-    about = f'Only {which} this one of several clusters; "" = the collector\'s own.'
-    parameter = Parameter("cluster", about, example="east", repeated=True)
-    return Filter(parameter, lambda x, v: any(cluster_of(node) == v for node in names(x)))
+    return Filter(cluster_parameter(which), lambda x, v: any(cluster_of(node) == v for node in names(x)))
+
+
+def cluster_parameter(which: str) -> Parameter:
+    description = f'Only {which} this one of several clusters; "" = the collector\'s own.'
+    return Parameter("cluster", description, example="east", repeated=True)
 
 
 _TIER = Filter(
@@ -133,6 +142,11 @@ SWITCHES = Kind(
             lambda x, v: x["level"] == v,
         ),
         Filter(_HYPERNODE, lambda x, v: v in x["hypernodes"]),
+        Filter(
+            cluster_parameter("switches of HyperNodes that contain nodes of"),
+            lambda x, domains: not domains.isdisjoint(x["hypernodes"]),
+            domains_in,
+        ),
     ),
 )
 LINKS = Kind(
@@ -192,6 +206,13 @@ ANOMALIES = Kind(
             Parameter("source", "Only anomalies that this source reports.", example="lldp", repeated=True),
             lambda x, v: v in x["sources"],
         ),
+        Filter(
+            cluster_parameter("anomalies about nodes, or else in HyperNodes that contain nodes, of"),
+            lambda x, is_about: is_about(
+                (*(end["name"] for end in _ends(x)), *x.get("nodes", ())), x["hypernode"]
+            ),
+            about,
+        ),
     ),
 )
 PLACEMENTS = Kind(
@@ -215,11 +236,20 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def passes(kind: Kind, values: Mapping[str, Any]) -> Callable[[Object], bool]:
+def passes(kind: Kind, values: Mapping[str, Any], topology: Topology) -> Callable[[Object], bool]:
     """A predicate: the object matches every given filter, each with at least one of its values."""
     asked = [
-        (one.holds, given if isinstance(given, tuple) else (given,))
+        (one.holds, [one.within(topology, x) for x in (given if isinstance(given, tuple) else (given,))])
         for one in kind.filters
         if (given := values.get(one.parameter.name)) is not None
     ]
     return lambda x: all(any(holds(x, value) for value in given) for holds, given in asked)
+
+
+def keep_about(found: ListHistoryResponse, topology: Topology, clusters: Sequence[str]) -> None:
+    """Remove what is about none of the clusters."""
+    keeps = [change_about(topology, cluster) for cluster in clusters]
+    for changes in (found.events, found.flaps):
+        for i in reversed(range(len(changes))):
+            if not any(keep(changes[i]) for keep in keeps):
+                del changes[i]

@@ -6,7 +6,7 @@ from typing import Literal
 from google.protobuf.message import Message
 from hyperscout.v1 import measurement_pb2, placement_pb2, topology_pb2
 
-from hyperscout_collector.serve.rest.kinds import KINDS, Kind
+from hyperscout_collector.serve.rest.kinds import KINDS, Kind, cluster_parameter
 from hyperscout_collector.serve.rest.pages import PAGING, paging
 from hyperscout_collector.serve.rest.parameters import Parameter
 from hyperscout_collector.serve.rest.rendered import OUTPUTS
@@ -73,6 +73,9 @@ _PLACEMENTS = KINDS["placements"]
 _UNTIL = Parameter("until", "End of the period, exclusive; without it now.", "time", "2026-01-31T14:00:00Z")
 _ABOUT = Parameter(
     "about", "Only changes of this node, HyperNode, switch, device or link end.", example="leaf-03/p17"
+)
+_CLUSTER = cluster_parameter(
+    "changes of nodes, and of HyperNodes that contain nodes (a page may have fewer of them), of"
 )
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -157,6 +160,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
             _UNTIL,
             _ABOUT,
+            _CLUSTER,
             Parameter("kind", "Only events of this kind.", example="ConditionChanged", repeated=True),
             Parameter("net", "`true` omits changes that were reversed within the period.", "flag", True),
             *paging(200, 1000),
@@ -173,6 +177,7 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("since", "The earlier time.", "time", "2026-01-31T12:00:00Z", required=True),
             _UNTIL,
             _ABOUT,
+            _CLUSTER,
             *paging(200, 1000),
         ),
     ),

@@ -23,7 +23,7 @@ from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.callers import Caller
 from hyperscout_collector.serve.grpc.topology_reads import NO_HISTORY, ReadBackend, TopologyReads
 from hyperscout_collector.serve.http.problems import Context, ProblemError
-from hyperscout_collector.serve.rest.kinds import Kind, passes
+from hyperscout_collector.serve.rest.kinds import Kind, keep_about, passes
 from hyperscout_collector.serve.rest.operations import Operation
 from hyperscout_collector.serve.rest.pages import page
 from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
@@ -98,7 +98,7 @@ class ReadHandlers:
 
         def answer() -> Response:
             rows = rendered.objects(kind.name, kind.place)
-            items, token = page(rows, passes(kind, values), values)
+            items, token = page(rows, passes(kind, values, rendered.topology), values)
             return json_answer(request, page_of(items, token, rendered.topology.generation), etag)
 
         return await self._in_thread(answer)
@@ -162,13 +162,15 @@ class ReadHandlers:
             page_size=values.get("pageSize", 0),
         )
         found = await self._topology_reads.list_history(asked, Context())
-        generation = self._now().topology.generation
+        topology = self._now().topology
 
         def answer() -> Response:
+            if "cluster" in values:
+                keep_about(found, topology, values["cluster"])
             data = objects.plain(found)
             return json_answer(
                 request,
-                page_of(data["events"], found.next_page_token, generation)
+                page_of(data["events"], found.next_page_token, topology.generation)
                 | {key: data[key] for key in more if key in data},
             )
 
