@@ -15,27 +15,13 @@ from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import CollectorProcess, collector_process, listed
+from support.played_findings import Held, held_by
 from support.soak import soak_s, soak_seed
 from support.waiting import eventually, until
 
 pytestmark = pytest.mark.long
 
 HOSTS = 200
-Held = dict[tuple[str, str, str], bytes]
-
-
-def held_by(player: Player, *, acked_only: bool = False) -> Held:
-    """What the agents hold, by key; `acked_only`: of those that have nothing that is not acknowledged."""
-    found: Held = {}
-    for agent in player.agents.values():
-        if acked_only and (agent.store.dirty or not agent.uplink.stats.batches_acked):
-            continue
-        for probe in ("lldp", "infiniband"):
-            for subject in agent.store.subjects(probe):
-                finding = agent.store.get(probe, subject)
-                assert finding is not None
-                found[agent.host, probe, subject] = finding.SerializeToString()
-    return found
 
 
 def on_disk(data_dir: Path) -> Held:
