@@ -96,6 +96,7 @@ class OtherReplicas:
         self._to = receivers
         self._silence_s = silence_s
         self._clock_ns = clock_ns
+        self._received: list[Message] = []  # the store has them no longer
         self._unsent: list[Message] = []
         self._send_work = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -115,6 +116,7 @@ class OtherReplicas:
         """Take what other replicas have stored up to now. Raises StoreError."""
         async with self._reading:
             found = await self._in_thread(self._tables.news, self._streams_since)
+            self._received += found.messages
             ended = [row for row in found.streams if row.ended]
             present = [row for row in found.streams if self._connect(row)]
             async with self._committer.paused():
@@ -128,7 +130,8 @@ class OtherReplicas:
             for row in ended:
                 self._disconnect(row)
             self._streams_since = found.number
-            for message in found.messages:
+            received, self._received = self._received, []
+            for message in received:
                 self._take(message)
 
     async def _load(self, nodes: Sequence[str]) -> None:
