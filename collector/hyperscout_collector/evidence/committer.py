@@ -121,7 +121,7 @@ class _Group:
 
 
 class Committer:
-    """The only writer of evidence. `clock_ns`: returns Unix ns.
+    """The only writer of the evidence of this replica's agents. `clock_ns`: returns Unix ns.
 
     `on_commit` receives the changes of each transaction, in order. Then `on_full_state` receives each node
     that ended its full state in the transaction.

@@ -1,1 +1,1 @@
-"""SQLite files in the data folder, and the one writer for all of them."""
+"""Opens SQLite files and PostgreSQL, queues their writes, and holds what replicas share in PostgreSQL."""

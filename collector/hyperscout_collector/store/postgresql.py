@@ -1,9 +1,9 @@
 """A PostgreSQL database: one connection that writes in one term, or one that reads.
 
-A connection that broke is made again at the next use. A transaction that it broke off is an error of its
-caller. Of a `COMMIT` without an answer the server is asked how it ended. If the server does not say so within
-seconds, that is an error too, and leaves open whether all of it is committed or nothing. The history and
-reservations are written again. A batch of evidence is not: agents send it again.
+The next use after a broken connection connects again. A transaction that the break interrupted raises
+StoreError. If a leader's `COMMIT` has no answer, it asks the server for `_ASK_S` whether it is
+committed. Without an answer it raises StoreError: then all of the transaction is stored, or nothing.
+The writers of history and reservations repeat it. Agents repeat a batch of evidence.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _ASK_AGAIN_S = 0.2
 class PostgresqlConnection:
     """A connection in a transaction: a `SqlConnection`. `raw`: for what only PostgreSQL has.
 
-    `number`: the server's number of the transaction of a leader; "" = it is another one.
+    `number`: the server's id of the transaction (xid8); "" = the transaction checks no term.
     """
 
     def __init__(self, raw: "psycopg.Connection[Any]", number: str = "") -> None:
@@ -56,8 +56,8 @@ class PostgresqlConnection:
 class PostgresqlDatabase:
     """A `SqlDatabase` and `SqlReader`: one connection that threads use in turns, made at its first use.
 
-    `term`: each transaction is refused unless this is the term of the leader; None = for reading, and for
-    `claim`.
+    `term`: each transaction is refused unless this is the term of the leader. None = the term is not checked:
+    for reads, for `claim`, for heartbeats, and for all writes of standbys.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class PostgresqlDatabase:
                     raise self.server.error(error) from error
 
     def _begun(self, begin: str, term: int | None) -> PostgresqlConnection:
-        """Returns the connection in a new transaction. Only here a broken connection is replaced."""
+        """Returns the connection in a new transaction. Connects again if the connection is broken."""
         import psycopg
 
         is_new = self._connection is None

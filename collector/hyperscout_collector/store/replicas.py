@@ -203,8 +203,11 @@ class ReplicaTables:
             notify(db, STANDBYS if self.owner.leads else LEADER)
 
     def beat(self) -> bool:
-        """Record that the owner lives. Returns False if it was not recorded, or was taken for dead."""
+        """Record a heartbeat of the owner. Returns False if the owner had no row: at its first heartbeat, or
+        after the leader removed it as dead.
+        """
         with self._beats.transaction() as db:
+            # xmax is 0 in a row that this statement inserted, and not in one that it updated.
             found = db.execute(
                 "INSERT INTO replicas VALUES (?, ?, clock_timestamp())"
                 " ON CONFLICT (replica) DO UPDATE SET seen = excluded.seen RETURNING xmax = 0",

@@ -1,4 +1,6 @@
-"""Writes everything that the collector stores in one thread: evidence, reservations, topology and history.
+"""Writes evidence, reservations, topology and history in one thread.
+
+With PostgreSQL, claims, messages and heartbeats of replicas (`replicas.py`) do not pass through it.
 
 Each kind of data has a `WriteQueue`. Its owner puts batches into the queue and can wait until they are
 durable. A queue is bounded: batches that wait are joined. The one thread runs one short transaction at a

@@ -106,7 +106,7 @@ class _Tree:
         domains = list(_own_domains(hypernodes, names.own))
         tiers = sorted({h.tier for h in domains})
         # All leaves of a tree have the same depth, so only whole tiers may be left out, from below.
-        is_whole = not any(map(names.others.__contains__, (n for h in hypernodes for n in h.nodes)))
+        is_whole = names.others.isdisjoint(n for h in hypernodes for n in h.nodes)
         grouping = tiers if is_whole else [h.tier for h in domains if len(h.nodes) > 1]
         lowest = min(grouping, default=tiers[-1] if tiers else 0)
         first = min((h.tier for h in hypernodes), default=0)

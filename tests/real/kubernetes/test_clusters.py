@@ -149,9 +149,7 @@ async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
     async with (
         recording(east.plane) as written_there,
         published(kube) as here,
-        collector_of_two(
-            kube, east, tmp_path / "b", "--leader-election", "--lease-namespace", "default"
-        ) as process,
+        collector_of_two(kube, east, tmp_path / "b", *ELECTION) as process,
         playing(process.address, fabric, connections=4),
     ):
         kube.cordon(victim)

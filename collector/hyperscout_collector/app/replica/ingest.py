@@ -29,7 +29,7 @@ from hyperscout_collector.app.ingest.other_replicas import (
     send_waiting,
 )
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
-from hyperscout_collector.evidence.rows import Row
+from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.identity.access import Access
@@ -44,7 +44,7 @@ from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
 
-_MAX_EARLY = 10_000  # messages for streams that are about to begin
+_MAX_EARLY = 10_000  # streams that are about to begin, and whose messages wait
 _MAX_UNSENT = 10_000  # messages to the leader, while the server does not answer
 
 
@@ -131,7 +131,7 @@ class StandbyIngest:
         async with self._committer.paused():
             loaded = await self._in_thread(self._shared.evidence.load_nodes, nodes)
             plan = self._without(nodes)
-            rows: dict[Any, list[Row]] = {}
+            rows: dict[Key, list[Row]] = {}
             for row in loaded.rows:
                 rows.setdefault(row.key, []).append(row)
             plan.rows.update({key: tuple(sorted(x, key=lambda row: -row.rank)) for key, x in rows.items()})

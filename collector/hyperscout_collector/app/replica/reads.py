@@ -1,6 +1,6 @@
 """Serves reads at a standby: the followed topology, its stream, the map, and the history.
 
-All other calls get the leader's address, as at a standby that serves nothing.
+All other calls get the leader's address. With PostgreSQL, agents' streams are the exception (`ingest.py`).
 """
 
 import asyncio

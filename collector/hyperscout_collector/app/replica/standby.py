@@ -1,5 +1,7 @@
 """Runs a replica that does not lead: it listens, reports healthy, serves reads, and redirects other callers.
 
+With PostgreSQL it also takes agents' streams (`ingest.py`).
+
 While a leader is known, the standby redirects callers at once. Without a leader it delays the answer to
 agents for up to `_HOLD_S`: ten thousand agents that retry every second would overload the next leader, which
 may be this process.
@@ -49,8 +51,8 @@ class Standby:
     """Listens at the collector's addresses within `async with`.
 
     `leader()`: host:port of the leader, "" = none is known. `prepared()`: whether this replica can take over
-    without loss; /readyz fails before. `transitions`: the number of times that the Lease moved to another
-    replica. `followed`: what the standby serves; None = nothing. `watch` gets the tasks.
+    without loss; /readyz fails before. `transitions`: the number of changes of the leader, by the Lease or by
+    the lock. `followed`: what the standby serves; None = nothing. `watch` gets the tasks.
     """
 
     def __init__(
