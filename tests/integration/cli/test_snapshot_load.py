@@ -115,12 +115,17 @@ def saved_file(folder: Path) -> tuple[Path, bytes]:
     return saved, encoded_whole(Topology(7))
 
 
+def database_and_flags(postgresql: Postgresql) -> tuple[str, tuple[str | Path, ...]]:
+    """A new database, and the flags that name it."""
+    name = postgresql.new_database()
+    return name, ("--store", postgresql.url(name), "--store-password-file", postgresql.password_file)
+
+
 def test_a_snapshot_is_loaded_into_postgresql(
     run: CommandLine, tmp_path: Path, shared_postgresql: Postgresql
 ) -> None:
     saved, encoded = saved_file(tmp_path)
-    name = shared_postgresql.new_database()
-    flags = ("--store", shared_postgresql.url(name), "--store-password-file", shared_postgresql.password_file)
+    name, flags = database_and_flags(shared_postgresql)
     ran = run("snapshot", "load", saved, *flags)
     assert (ran.code, "continues from generation 7" in ran.err) == (0, True), ran.err
     server = shared_postgresql.server(name)
@@ -134,8 +139,7 @@ def test_a_database_that_a_collector_uses_is_left_alone(
     run: CommandLine, tmp_path: Path, shared_postgresql: Postgresql
 ) -> None:
     saved, _ = saved_file(tmp_path)
-    name = shared_postgresql.new_database()
-    flags = ("--store", shared_postgresql.url(name), "--store-password-file", shared_postgresql.password_file)
+    name, flags = database_and_flags(shared_postgresql)
     collector = postgresql_evidence(shared_postgresql.server(name))
     try:
         collector.save_topology(b"of the collector")

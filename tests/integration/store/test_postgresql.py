@@ -308,15 +308,23 @@ def test_a_server_that_does_not_return_leaves_the_end_open(
     own_postgresql: Postgresql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql_module, "_ASK_S", 0.1)
-    database = written(own_postgresql.server(own_postgresql.new_database()))
+    server = own_postgresql.server(own_postgresql.new_database())
+    database = written(server)
+    connect, asked = server.connect, []
+
+    def ask() -> "psycopg.Connection[object]":
+        asked.append(True)
+        return connect()
 
     def commit() -> None:
         with database.transaction() as db:
             db.execute("INSERT INTO bulks VALUES (?, 1, '')", (b"digest",))
             own_postgresql.end(signal.SIGQUIT)
+            monkeypatch.setattr(server, "connect", ask)
 
     with pytest.raises(StoreError, match="PostgreSQL at"):
         commit()
+    assert asked
     database.close()
 
 
