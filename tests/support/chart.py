@@ -199,7 +199,8 @@ def _rendered(values: str) -> str:
 
 def render(values: Object) -> list[Object]:
     """The objects of the chart with these values."""
-    return [found for found in yaml.safe_load_all(_rendered(json.dumps(values))) if found]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
+    return [found for found in yaml.load_all(_rendered(json.dumps(values)), loader) if found]
 
 
 def one(objects: Iterable[Object], kind: str, name: str = "") -> Object:
