@@ -86,8 +86,12 @@ class Agents:
 
     async def move(self) -> None:
         host = self._rng.choice(self.fabric.hosts)
-        await self.players[host].kill(host)
+        await self._kill(host)
         self._start(host)
+
+    async def _kill(self, host: str) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await self.players[host].kill(host)
 
     def change(self) -> None:
         """Cut a cable, or restore the oldest."""
@@ -113,8 +117,8 @@ class Agents:
         }
 
     async def stop(self) -> None:
-        for host, player in self.players.items():
-            await player.kill(host)
+        for host in self.players:
+            await self._kill(host)
 
 
 class Failover:
@@ -147,14 +151,14 @@ class Failover:
 
     async def kill_at_answer(self, *names: str) -> None:
         """When a reservation or a release has just been acknowledged."""
-        done = asyncio.get_running_loop().create_future()
+        done = asyncio.Event()
 
         def now() -> None:
             self.kill(*names)
-            done.set_result(None)
+            done.set()
 
         self.reservations.at_answer = now
-        await done
+        await eventually(done.is_set, "a reservation or a release is acknowledged")
 
     def kill(self, *names: str) -> None:
         """kill -9, and compare what was acknowledged with what is stored before anything else happens."""
