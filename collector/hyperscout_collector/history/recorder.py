@@ -1,4 +1,7 @@
-"""Records the history beside publication, so that it never delays it.
+"""Records the history, beside publication or before it.
+
+With PostgreSQL a generation is published by the signal `recorded`, so that a leader that is killed has shown
+nothing that its successors' history lacks. A record that takes too long does not hold up publication.
 
 A few generations wait in a queue. If the queue or the disk is full, the newest two generations become one,
 and the next event of a generation reports the missing ones. A failure here never stops the collector:
@@ -6,6 +9,8 @@ and the next event of a generation reports the missing ones. A failure here neve
 than StoreError is dropped, and reported as missing too.
 """
 
+import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -14,6 +19,7 @@ from dataclasses import dataclass
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.errors import described
+from hyperscout_runtime.signals import Signal
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.events import events
 from hyperscout_topology.topology import Topology
@@ -29,13 +35,14 @@ from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
 _log = logging.getLogger(__name__)
 
 _MAX_WAITING = 16  # queued generations: each may have a million links
+_PATIENCE_S = 15.0  # for a record before publication: more than one repetition of a write that failed
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """A queued generation. `missed`: number of generations that it replaced.
 
-    `only_if_other`: record it only if it differs from the last record, because it is not a new generation.
+    `only_if_other`: record it only if it differs from the last record, because it was published before.
     """
 
     topology: Topology
@@ -48,11 +55,13 @@ class _Waiting:
 class Recorder:
     """Records the history with `writer`, and reads it. Call `offer` on the loop.
 
-    The first read or write calls `opening`. Call `close` after `StoreWriter.close`.
+    The first read or write calls `opening`. Call `close` after `StoreWriter.close`. `recorded` is emitted with
+    generations of `record_first`, the newest last.
     """
 
     def __init__(self, opening: HistoryOpening, now_ns: Callable[[], int], writer: StoreWriter) -> None:
         self.size = HistorySize()
+        self.recorded = Signal[[Topology, Cause]]()
         self.queue: WriteQueue[_Waiting] = WriteQueue(
             writer,
             Priority.HISTORY,
@@ -67,6 +76,7 @@ class Recorder:
         self._reader: HistoryReader | None = None
         self._lock = threading.Lock()  # of opening and closing
         self._in_thread = BoundedExecutor("history-encoder")
+        self._emitted = 0  # number of the generation with which `recorded` was emitted last
         self._damaged = ""
         self._dropped = ""  # the exception of the generation that was dropped last
         self._dropped_count = 0  # generations since the last record
@@ -93,12 +103,32 @@ class Recorder:
     # Writing
 
     def resume(self, before: Topology, cause: Cause) -> None:
-        """Record what was published before this process started, if the last record differs."""
+        """Record what was published before this process started, if the last record differs.
+
+        It may have a new number, see `app.publication.saver`.
+        """
+        self._emitted = before.generation
         self.queue.put(_Waiting(before, self._now_ns(), cause, only_if_other=True))
 
     def offer(self, topology: Topology, cause: Cause) -> None:
         """Queue a generation that is published now."""
         self.queue.put(_Waiting(topology, self._now_ns(), cause))
+
+    def record_first(self, topology: Topology, cause: Cause) -> None:
+        """Queue a generation to be published by `recorded`: once it is durable, or `_PATIENCE_S` later."""
+        self.offer(topology, cause)
+        asyncio.get_running_loop().call_later(_PATIENCE_S, self._emit, topology, cause)
+
+    async def caught_up(self) -> None:
+        """Wait until what was queued up to now is durable, at most `_PATIENCE_S`. Never raises."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self.queue.written()
+
+    def _emit(self, topology: Topology, cause: Cause) -> None:
+        if topology.generation > self._emitted:
+            self._emitted = topology.generation
+            self.recorded(topology, cause)
 
     async def close(self) -> None:
         """Wait until the history is not in use, and close it. Never raises; the caller bounds the wait."""
@@ -113,6 +143,11 @@ class Recorder:
             self._reader = self._store = None
 
     async def _write(self, waiting: _Waiting) -> bool:
+        is_recorded = await self._record(waiting)
+        self._emit(waiting.topology, waiting.cause)  # also if it was dropped
+        return is_recorded
+
+    async def _record(self, waiting: _Waiting) -> bool:
         """Record one generation. The writer's thread does not encode it, because that can take seconds."""
         try:
             store, record = await self._in_thread(self._encode, waiting)
@@ -146,11 +181,10 @@ class Recorder:
         self._damaged = store.problem or self._damaged
         newest = store.newest
         if newest is not None:
-            if waiting.only_if_other:
+            # Also an earlier write that was cancelled or had no answer may have been committed.
+            is_there = newest.generation == waiting.topology.generation
+            if waiting.only_if_other and is_there:
                 is_there = not events(Diff(newest, waiting.topology))
-            else:
-                # An earlier write was cancelled or had no answer, but its transaction was committed.
-                is_there = newest.generation == waiting.topology.generation
             if is_there:
                 return store, None
         missed = waiting.missed + self._dropped_count

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,51 @@ async def test_what_is_known_already_is_not_recorded_at_a_start(tmp_path: Path) 
             (1, "findings"),
             (3, "takeover"),
         ]
+
+
+async def test_what_continues_under_a_new_number_is_recorded_under_it(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        recorder.offer(generation(1), why(1))
+        await recorder.queue.flush()
+        recorder.resume(replace(generation(1), generation=1001), Cause("restart"))
+        await recorder.queue.flush()
+        assert recorder.topology_at(SINCE_NS + 50 * S).generation == 1001
+        assert [x.generation for x in published(recorder)] == [1]  # nothing changed
+
+
+async def test_a_generation_is_published_once_it_is_recorded(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        found: list[tuple[int, list[int]]] = []
+
+        def publish(topology: Topology, cause: Cause) -> None:
+            found.append((topology.generation, [x.generation for x in published(recorder)]))
+
+        recorder.recorded.subscribe(publish)
+        recorder.resume(generation(1), Cause("restart"))
+        recorder.record_first(generation(2), why(2))
+        recorder.record_first(generation(3), why(3))
+        writing = asyncio.create_task(recorder.queue.flush())
+        assert not found
+        await recorder.caught_up()
+        assert await writing
+        assert found == [(2, [1, 2]), (3, [1, 2, 3])]
+
+
+async def test_a_generation_is_published_in_the_end_without_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyperscout_collector.history.recorder._PATIENCE_S", 0.0)
+    (tmp_path / "data").write_text("in the way")
+    async with recording(tmp_path / "data") as recorder:
+        found: list[int] = []
+        recorder.recorded.subscribe(lambda topology, cause: found.append(topology.generation))
+        recorder.record_first(generation(1), why(1))
+        await recorder.caught_up()
+        await until(lambda: found)
+        (tmp_path / "data").unlink()
+        assert await recorder.queue.flush()
+        assert found == [1]
+        assert [x.generation for x in published(recorder)] == [1]
 
 
 async def test_a_file_that_is_damaged_while_it_is_open_begins_anew(tmp_path: Path) -> None:

@@ -127,6 +127,9 @@ class Collector:
             timings = Timings()
             self.components = await self._build(context, timings)
             start(self.components, self._lifecycle)
+            if self.settings.store and self.history is not None:
+                # The servers show the topology from before, under a new number.
+                await self.history.caught_up()
             self.metrics = Metrics(self.components, timings, self._transitions)
             addresses = await start_servers(context, self.components, self, self.metrics, self._farewell)
         except BaseException:

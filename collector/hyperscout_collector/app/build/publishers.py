@@ -150,12 +150,16 @@ def build_publishing(
     evidence.guard.load("the free resources of nodes", placing.touch)
     runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=jitter())
     saver = Saver(storage.store, storage.writer, lacks_evidence)
-    recorder = None
-    if settings.history_max_days:
-        recorder = Recorder(storage.history, clock_ns, storage.writer)
+    recorder = Recorder(storage.history, clock_ns, storage.writer) if settings.history_max_days else None
+    shown = signals.published
+    if recorder is not None and settings.store:
+        signals.published.subscribe(recorder.record_first)
+        shown = recorder.recorded
+    elif recorder is not None:
         signals.published.subscribe(recorder.offer)
-    for offer in (runner.offer, saver.offer, placing.published):
-        signals.published.subscribe(partial(_without_cause, offer))
+    signals.published.subscribe(partial(_without_cause, saver.offer))
+    for offer in (runner.offer, placing.published):
+        shown.subscribe(partial(_without_cause, offer))
     signals.cluster_changed.subscribe(placing.cluster_changed)
     signals.committed.subscribe(evidence.guard.guarded("the free resources of nodes", placing.follow))
     if (published := storage.published) is not None:
