@@ -144,13 +144,20 @@ class ReplicaTables:
         """Record changes of own streams, in their order. Returns the number of the batch for each.
 
         0 = it changes nothing: a newer process of the agent has a stream, or a marked stream is not the
-        node's last one.
+        node's last one. Two claims of one node are of two batches: the number names the stream.
         """
+        done: list[int] = []
+        claimed: set[str] = set()
         with self._database.transaction() as db:
             number = begin_batch(db, self.owner)
-            done = [number if self._change(db, change, number) else 0 for change in changes]
+            for change in changes:
+                if isinstance(change, Claim):
+                    if change.node in claimed:
+                        number = begin_batch(db, self.owner)
+                    claimed.add(change.node)
+                done.append(number if self._change(db, change, number) else 0)
             notify(db, LEADER)
-            if any(isinstance(change, Claim) for change in changes):
+            if claimed:
                 db.execute(
                     "INSERT INTO replicas VALUES (?, ?, clock_timestamp()) ON CONFLICT DO NOTHING",
                     (self.owner.replica, self.owner.leads),

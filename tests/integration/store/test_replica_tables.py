@@ -98,6 +98,15 @@ def test_only_the_replica_that_has_the_stream_writes(replicas: Replicas) -> None
     b.store(row("n1", after_s=4))
 
 
+def test_the_end_of_a_stream_leaves_the_next_one_of_the_same_batch(replicas: Replicas) -> None:
+    a = replicas.a
+    first, second = a.tables.change([Claim("n1", 1, b""), Claim("n1", 1, b"")])
+    assert second > first
+    assert a.tables.change([Mark("n1", first, ended=True)]) == [0]
+    a.store(row("n1"))
+    assert a.tables.change([Mark("n1", second, ended=True)]) != [0]
+
+
 async def test_a_group_is_stored_without_what_another_replica_owns(replicas: Replicas) -> None:
     a, state, writer = replicas.a, EvidenceState(), StoreWriter()
     committer = Committer(state, a.evidence, writer, on_commit=lambda changes: None, clock_ns=lambda: T0)
