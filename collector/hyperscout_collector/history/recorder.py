@@ -55,7 +55,7 @@ class _Waiting:
 class Recorder:
     """Records the history with `writer`, and reads it. Call `offer` on the loop.
 
-    The first read or write calls `opening`. Call `close` after `StoreWriter.close`. `recorded` is emitted with
+    The first read or write calls `opening`. Call `close` after `StoreWriter.close`. `recorded` is emitted for
     generations of `record_first`, the newest last.
     """
 

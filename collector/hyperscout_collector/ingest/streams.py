@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,7 +11,10 @@ from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsRespo
 from hyperscout_formats.facts.shared_fields import one_copy
 from hyperscout_runtime.signals import Signal
 
+from hyperscout_collector.evidence.rows import Key, Row
+from hyperscout_collector.ingest.passed_removals import encoded
 from hyperscout_collector.ingest.refusals import LineLimit
+from hyperscout_collector.store.replicas import DIRECTIVE, FORGET
 
 _MAX_DIRECTIVES = 256  # queued for one stream; an agent that reads none of them is ended
 _MAX_REFUSALS = 1000  # reported in one ack; further refusals are only counted
@@ -151,7 +154,7 @@ class AgentStream:
 
 @dataclass(slots=True, eq=False)
 class RemoteStream:
-    """Stands in for the stream of an agent at another replica, which `send` reaches.
+    """Stands in for the stream of an agent at another replica, which `send(stream, kind, body)` reaches.
 
     `claimed`: as in `AgentStream`. `last_heard_ns`: when that replica received the newest finding.
     """
@@ -160,7 +163,7 @@ class RemoteStream:
     replica: str
     claimed: int
     connected_at_ns: int
-    send: Callable[["RemoteStream", StreamFindingsResponse], None]
+    send: Callable[["RemoteStream", str, bytes], None]
     offset_ns: int = 0
     node: str = field(init=False)
     last_heard_ns: int = field(init=False)
@@ -173,7 +176,11 @@ class RemoteStream:
         """Nothing: that replica ends its stream."""
 
     def tell(self, directive: StreamFindingsResponse) -> None:
-        self.send(self, directive)
+        self.send(self, DIRECTIVE, directive.SerializeToString())
+
+    def forget(self, rows: Mapping[Key, Collection[Row]]) -> None:
+        """Let that replica remove these rows, but no newer ones of their keys."""
+        self.send(self, FORGET, encoded(rows))
 
 
 class Streams:
@@ -198,10 +205,6 @@ class Streams:
 
     def get(self, node: str) -> Connection | None:
         return self._by_node.get(node)
-
-    def is_remote(self, node: str) -> bool:
-        """Whether another replica has the stream of this node."""
-        return isinstance(self._by_node.get(node), RemoteStream)
 
     def heard(self, stream: Connection, at_ns: int, offset_ns: int | None = None) -> None:
         """Record a message.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LEADER: Final = "leader"  # receiver of messages to the leader
 STANDBYS: Final = "standbys"  # channel of notifications, beside LEADER
+NCCL_ID, SWEEP_FAILED = "nccl_id", "sweep_failed"  # kinds of messages to the leader
+DIRECTIVE, FORGET = "directive", "forget"  # to an agent; to the replica that has its stream
 _SLICE_S = 0.1  # how long the end of a listener waits
 _KEPT_BATCHES = 10_000  # whose deletions are kept for a leader that does not read
 

@@ -103,6 +103,21 @@ async def test_an_nccl_run_reaches_an_agent_at_a_standby_and_its_end_the_leader(
             await run
 
 
+async def test_what_was_last_seen_a_week_ago_is_removed_at_a_standby(
+    tmp_path: Path, shared_postgresql: Postgresql
+) -> None:
+    name = shared_postgresql.new_database()
+    async with (
+        three(tmp_path, store_flags(shared_postgresql, name)) as (_, first, _),
+        AgentStream(first.address, "n1") as agent,
+    ):
+        old = lldp("n1", "eth0", T0 - 8 * 86_400 * NS)
+        assert await agent.store(old, full=True, sent_ns=T0) == []
+        await eventually(
+            lambda: not shared_postgresql.execute(name, "SELECT node FROM findings"), "the finding is removed"
+        )
+
+
 async def test_a_replica_that_slept_overwrites_nothing(tmp_path: Path, shared_postgresql: Postgresql) -> None:
     def heard(neighbour: str, after_s: int) -> Finding:
         return lldp("n1", "eth0", T0 + after_s * NS, neighbour=neighbour)

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello, NcclId
-from hyperscout_collector.app.ingest.other_replicas import NCCL_ID, OtherReplicas, Receivers, SharedStore
+from hyperscout_collector.app.ingest.other_replicas import OtherReplicas, Receivers, SharedStore
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.postgresql import EvidenceNews, PostgresqlStore
 from hyperscout_collector.evidence.state import EvidenceState
@@ -14,6 +14,7 @@ from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.replicas import (
     LEADER,
+    NCCL_ID,
     Listener,
     Message,
     ReplicaTables,

@@ -139,8 +139,7 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
         state,
         view,
         committer,
-        is_connected=lambda node: streams.get(node) is not None,
-        is_elsewhere=streams.is_remote,
+        stream_of=streams.get,
         clock_ns=clock_ns,
     )
     texts = SweepTexts(storage.store)

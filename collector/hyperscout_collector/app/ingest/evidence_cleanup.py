@@ -10,18 +10,48 @@ from hyperscout_collector.evidence.committer import Committer, OverloadedError, 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import AgentRow, EvidenceState
 from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.ingest.streams import AgentStream, Connection, RemoteStream
 from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.replicas import NotOwnerError
 
 _log = logging.getLogger(__name__)
 
 FORGET_AFTER_NS = 7 * 86_400 * NS  # a node unseen for a week: longer than a repair
 
 
+class Removals:
+    """Findings to be removed.
+
+    `due`: by key, with the rows at the time of the decision. A key with a newer row stays.
+    """
+
+    def __init__(self, state: EvidenceState, committer: Committer) -> None:
+        self.due: dict[Key, Collection[Row]] = {}
+        self._state = state
+        self._committer = committer
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Remove the present findings of these keys."""
+        self.due.update({key: self._state.rows_of_key(key) for key in keys})
+
+    async def write(self, agents: Sequence[AgentRow] = ()) -> None:
+        """Remove what is due, and `agents` without evidence. After a failure, the next call tries again."""
+        if not (self.due or agents):
+            return
+        rows, self.due = self.due, {}
+        try:
+            await (await self._committer.submit(Submission(forgotten=rows, forgotten_agents=agents)))
+        except (StoreError, OverloadedError) as error:
+            if isinstance(error, NotOwnerError):  # the replica that has their streams removes them
+                rows = {key: known for key, known in rows.items() if key.node not in error.nodes}
+            _log.warning("%d findings and %d agents are removed later: %s", len(rows), len(agents), error)
+            self.due = rows | self.due
+
+
 class EvidenceCleanup:
     """Removes evidence when `tick` is called, about once a second. `clock_ns`: Unix ns.
 
-    `is_connected`: whether an agent of this node is connected. `is_elsewhere`: whether it is connected to
-    another replica, whose findings stay. A failed write is repeated later.
+    `stream_of(node)`: the connected stream of a node. Another replica that has it removes the findings.
     """
 
     def __init__(
@@ -30,48 +60,40 @@ class EvidenceCleanup:
         view: InputsView,
         committer: Committer,
         *,
-        is_connected: Callable[[str], bool],
-        is_elsewhere: Callable[[str], bool] = lambda node: False,
+        stream_of: Callable[[str], Connection | None],
         clock_ns: Callable[[], int],
     ) -> None:
         self._state = state
         self._view = view
         self._committer = committer
-        self._is_connected = is_connected
-        self._is_elsewhere = is_elsewhere
+        self._stream_of = stream_of
         self._clock_ns = clock_ns
-        self._due: dict[Key, Collection[Row]] = {}  # with the rows at the time of the decision
-
-    def remove(self, keys: Iterable[Key]) -> None:
-        """Remove the present findings of these keys."""
-        self._due.update({key: self._state.rows_of_key(key) for key in keys})
+        self._removals = Removals(state, committer)
 
     def remove_rows(self, rows: Mapping[Key, Collection[Row]]) -> None:
         """Remove these rows, but no newer ones of their keys."""
-        self._due.update(rows)
+        self._removals.due.update(rows)
 
     async def tick(self) -> None:
         """Remove what is due, what was last seen a week ago, and agents without evidence."""
         now_ns = self._clock_ns()
         before_ns = now_ns - FORGET_AFTER_NS
-        gone = self._committer.due(now_ns, self._is_connected)
+        gone = self._committer.due(now_ns, lambda node: isinstance(self._stream_of(node), AgentStream))
         for node in (*self._view.unseen_since(before_ns), *self._view.failed_before(before_ns)):
             gone += sorted(self._state.keys_of(node))
         for node in self._view.unseen_devices(before_ns):
             gone += sorted(key for key in self._state.keys_of(node) if key.probe == DEVICE_PROBE)
-        self.remove(gone)
-        for key in [x for x in self._due if x.probe != DEVICE_PROBE and self._is_elsewhere(x.node)]:
-            del self._due[key]
+        self._removals.add(gone)
+        self._pass_on()
         # A disconnected agent is removed together with the last of its evidence.
-        agents = [x for x in self._state.agents_without_evidence() if not self._is_connected(x.node)]
-        if self._due or agents:
-            await self._write(agents)
+        agents = [x for x in self._state.agents_without_evidence() if self._stream_of(x.node) is None]
+        await self._removals.write(agents)
 
-    async def _write(self, agents: Sequence[AgentRow]) -> None:
-        rows, self._due = self._due, {}
-        submission = Submission(forgotten=rows, forgotten_agents=agents)
-        try:
-            await (await self._committer.submit(submission))
-        except (StoreError, OverloadedError) as error:
-            _log.warning("%d findings and %d agents are removed later: %s", len(rows), len(agents), error)
-            self._due = rows | self._due
+    def _pass_on(self) -> None:
+        """Let the replicas that have the agents' streams remove what these reported."""
+        passed: dict[RemoteStream, dict[Key, Collection[Row]]] = {}
+        for key in [key for key in self._removals.due if key.probe != DEVICE_PROBE]:
+            if isinstance(stream := self._stream_of(key.node), RemoteStream):
+                passed.setdefault(stream, {})[key] = self._removals.due.pop(key)
+        for stream, rows in passed.items():
+            stream.forget(rows)

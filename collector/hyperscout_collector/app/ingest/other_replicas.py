@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
-from hyperscout.v1.discovery_pb2 import Hello, NcclId, StreamFindingsResponse, SweepRevoke
+from hyperscout.v1.discovery_pb2 import Hello, NcclId, SweepRevoke
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_collector.evidence.committer import Committer
@@ -22,7 +22,14 @@ from hyperscout_collector.ingest.service import StreamListener
 from hyperscout_collector.ingest.session import TakeId
 from hyperscout_collector.ingest.streams import AgentStream, RemoteStream, Streams
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.replicas import Listener, Message, ReplicaTables, StreamRow
+from hyperscout_collector.store.replicas import (
+    NCCL_ID,
+    SWEEP_FAILED,
+    Listener,
+    Message,
+    ReplicaTables,
+    StreamRow,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +38,6 @@ BEATS = 5  # within the time after which a silent replica is taken for dead
 _RETRY_S = 1.0
 _AT_ONCE = 1000  # messages of one transaction
 _MAX_UNSENT = 100_000  # messages, while the server does not answer
-NCCL_ID, SWEEP_FAILED = "nccl_id", "sweep_failed"  # kinds of messages to the leader
-DIRECTIVE = "directive"  # of those to an agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +230,11 @@ class OtherReplicas:
 
     # Messages
 
-    def _tell(self, stream: RemoteStream, directive: StreamFindingsResponse) -> None:
+    def _tell(self, stream: RemoteStream, kind: str, body: bytes) -> None:
         if len(self._unsent) >= _MAX_UNSENT:
             del self._unsent[0]
-        body = directive.SerializeToString()
         self._unsent.append(
-            Message(stream.replica, self._shared.term, stream.node, stream.claimed, DIRECTIVE, body)
+            Message(stream.replica, self._shared.term, stream.node, stream.claimed, kind, body)
         )
         self._send_work.set()
 

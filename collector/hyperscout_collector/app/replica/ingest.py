@@ -20,26 +20,29 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.stores import postgresql_server, shared_store
-from hyperscout_collector.app.ingest.other_replicas import (
-    BEATS,
-    DIRECTIVE,
-    NCCL_ID,
-    POLL_S,
-    SWEEP_FAILED,
-    send_waiting,
-)
-from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
+from hyperscout_collector.app.ingest.evidence_cleanup import Removals
+from hyperscout_collector.app.ingest.other_replicas import BEATS, POLL_S, send_waiting
+from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.ingest.claims import Claims
 from hyperscout_collector.ingest.passed_leases import PassedLeases
+from hyperscout_collector.ingest.passed_removals import decoded
 from hyperscout_collector.ingest.service import DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import AgentStream, Connection, Streams
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase
-from hyperscout_collector.store.replicas import LEADER, Message, StreamNews
+from hyperscout_collector.store.replicas import (
+    DIRECTIVE,
+    FORGET,
+    LEADER,
+    NCCL_ID,
+    SWEEP_FAILED,
+    Message,
+    StreamNews,
+)
 from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
@@ -75,6 +78,7 @@ class StandbyIngest:
             clock_ns=context.clock_ns,
             grace_s=settings.restart_grace_s,
         )
+        self._removals = Removals(self._state, self._committer)
         self._claims = Claims(self._tables, load=self._load, drop=self._drop)
         self._gate = PassedLeases(self._streams, self._state, self._sweep_failed)
         self._present: Counter[str] = Counter()  # claimed streams, by node
@@ -153,16 +157,12 @@ class StandbyIngest:
             plan.agents[node] = None
         return plan
 
-    async def _remove_unclaimed(self) -> None:
-        """Remove what newly started agents have not reported again."""
-        gone = self._committer.due(self._clock_ns(), lambda node: self._streams.get(node) is not None)
-        if not gone:
-            return
-        try:
-            rows = {key: self._state.rows_of_key(key) for key in gone}
-            await (await self._committer.submit(Submission(forgotten=rows)))
-        except (StoreError, OverloadedError) as error:
-            _log.warning("%d findings are not removed: %s", len(gone), error)
+    async def _remove(self) -> None:
+        """Remove what newly started agents have not reported again, and what the leader asked to remove."""
+        self._removals.add(
+            self._committer.due(self._clock_ns(), lambda node: self._streams.get(node) is not None)
+        )
+        await self._removals.write()
 
     # Streams
 
@@ -204,7 +204,7 @@ class StandbyIngest:
                 if not problem:
                     _log.info("messages of the leader do not arrive: %s", error)
                 problem = str(error)
-            await self._remove_unclaimed()
+            await self._remove()
 
     def _take(self, news: StreamNews) -> None:
         if self._term not in (None, news.term):
@@ -221,7 +221,11 @@ class StandbyIngest:
                 reason = "another replica took this one for dead: connect again"
                 stream.end(grpc.StatusCode.UNAVAILABLE, reason)
         for message in news.messages:
-            if message.term != news.term or message.kind != DIRECTIVE:
+            if message.term != news.term:
+                continue
+            if message.kind == FORGET:
+                self._removals.due.update(decoded(message.node, message.body, self._state))
+            if message.kind != DIRECTIVE:
                 continue
             directive = StreamFindingsResponse.FromString(message.body)
             stream = self._streams.get(message.node)
