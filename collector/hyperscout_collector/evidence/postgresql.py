@@ -4,7 +4,8 @@ A batch is one transaction: one statement merges its findings, which it gets as 
 the server's (`synchronous_commit`). The server limits the size: the collector bounds what each agent stores.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,12 @@ DELETE FROM findings AS f
 USING unnest(?::text[], ?::text[], ?::text[], ?::int4[]) AS d (node, probe, subject, rank)
 WHERE (f.node, f.probe, f.subject, f.rank) = (d.node, d.probe, d.subject, d.rank)
 """
+_DELETE_READ = """
+DELETE FROM findings AS f
+USING unnest(?::text[], ?::text[], ?::text[], ?::int4[], ?::bytea[])
+  AS d (node, probe, subject, rank, finding)
+WHERE (f.node, f.probe, f.subject, f.rank, f.finding) = (d.node, d.probe, d.subject, d.rank, d.finding)
+"""  # not what a standby wrote since
 _TRACE = """
 INSERT INTO deletions SELECT *, ? FROM unnest(?::text[], ?::text[], ?::text[], ?::int4[])
 ON CONFLICT (node, probe, subject, rank) DO UPDATE SET sequence = excluded.sequence
@@ -114,7 +121,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
         """Returns everything but the texts. Rows that cannot be read are deleted, counted and reported."""
         shift_ns = self._shifted()
         rows: list[Row] = []
-        bad: list[tuple[Key, int]] = []
+        bad: list[tuple[Key, int, bytes]] = []
         with self._reader.reading() as db:
             texts = dict(db.execute("SELECT sha256, octet_length(compressed) FROM bulks").fetchall())
             named = {None, *texts}
@@ -128,7 +135,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
                     if row is not None and row.sha256 in named:
                         rows.append(row)
                     else:
-                        bad.append((key, numbers[0]))
+                        bad.append((key, numbers[0], encoded))
             found = db.execute("SELECT node, instance, version FROM agents").fetchall()
             agents = [agent for values in found if (agent := agent_in(*values)) is not None]
             topology = db.execute("SELECT encoded FROM topology").fetchone()
@@ -136,8 +143,9 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
             lacks_evidence = db.execute("SELECT 1 FROM lacks_evidence").fetchone() is not None
             ((number,),) = db.execute("SELECT number FROM sequence").fetchall()
         if bad:
-            with self._database.transaction() as writing:
-                _delete(writing, bad)
+            with self._batch() as writing:
+                found = _key_columns([(key, rank) for key, rank, _ in bad])
+                writing.execute(_DELETE_READ, (*found, [encoded for *_, encoded in bad]))
             self._database.dropped(len(bad))
         problems = [self._database.problem] if self._database.problem else []
         return Loaded(
@@ -210,7 +218,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
 
     def _shifted(self) -> int:
         """Move all times to the time of this process. Returns by how much, in ns."""
-        with self._database.transaction() as db:
+        with self._batch() as db:
             if shift_ns := self._shift_ns(db):
                 db.execute("SET LOCAL statement_timeout = 0")  # it writes all rows anew
                 db.execute(
@@ -222,15 +230,23 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
 
     # Writing
 
+    @contextlib.contextmanager
+    def _batch(self) -> Iterator[PostgresqlConnection]:
+        """A transaction in which no other replica writes evidence."""
+        with self._database.transaction() as db:
+            if self._owner is not None:
+                begin_batch(db, self._owner)
+            yield db
+
     def apply(self, changes: Changes) -> None:
         upserts = {(row.key, row.rank): (row, encoded) for row, encoded in changes.upserts}
         is_standby = self._owner is not None and not self._owner.leads
         number = 0  # of rows that the leader writes
         with self._database.transaction() as db:
-            shift_ns = self._shift_ns(db) if is_standby else 0
             if self._owner is not None:
                 begun = begin_batch(db, self._owner, _nodes(changes))
                 number = begun if is_standby else 0
+            shift_ns = self._shift_ns(db) if is_standby else 0
             db.executemany(
                 "INSERT INTO bulks VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                 [(b.sha256, b.size_bytes, b.compressed) for b in changes.bulks],

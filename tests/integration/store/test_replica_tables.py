@@ -1,14 +1,16 @@
 """Replicas share evidence, streams and messages in a real PostgreSQL."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count
 
+import psycopg
 import pytest
 from hyperscout_collector.evidence.committer import Committer, Submission
 from hyperscout_collector.evidence.postgresql import PostgresqlStore
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.state import AgentRow, EvidenceState
 from hyperscout_collector.evidence.store import Changes
-from hyperscout_collector.store.postgresql import PostgresqlDatabase
+from hyperscout_collector.store.postgresql import PostgresqlConnection, PostgresqlDatabase
 from hyperscout_collector.store.replicas import (
     _KEPT_BATCHES,
     LEADER,
@@ -18,6 +20,7 @@ from hyperscout_collector.store.replicas import (
     NotOwnerError,
     Owner,
     ReplicaTables,
+    begin_batch,
 )
 from hyperscout_collector.store.server import PostgresqlServer
 from hyperscout_collector.store.writer import StoreWriter
@@ -178,6 +181,43 @@ def test_times_are_stored_by_the_clock_of_the_leader(replicas: Replicas) -> None
     (stored,) = leader.evidence.news(0).rows
     assert (stored.received_ns, stored.seen_ns) == (T0, own.seen_ns - 50 * NS)
     assert a.evidence.load_nodes(["n1"]).rows == [own]
+
+
+def test_the_shift_of_the_clock_holds_while_it_is_used(
+    replicas: Replicas, shared_postgresql: Postgresql, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shift_ns, writers = PostgresqlStore._shift_ns, []
+
+    def checked(store: PostgresqlStore, db: PostgresqlConnection) -> int:
+        with shared_postgresql.session(database) as other, pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute("SELECT 1 FROM hyperscout.sequence FOR UPDATE NOWAIT")
+        writers.append(store)
+        return shift_ns(store, db)
+
+    monkeypatch.setattr(PostgresqlStore, "_shift_ns", checked)
+    replicas.leader.evidence.load()
+    replicas.a.claim("n1")
+    replicas.a.store(row("n1"))
+    assert writers == [replicas.leader.evidence, replicas.a.evidence]
+
+
+def test_an_unreadable_finding_is_deleted_unless_a_standby_replaces_it(
+    replicas: Replicas, shared_postgresql: Postgresql, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, a = replicas.leader.evidence, replicas.a
+    a.claim("n1")
+    a.store(row("n1"), row("n1", "eth1"))
+    shared_postgresql.execute(database, r"UPDATE findings SET finding = '\x00'")
+    batches = count()
+
+    def late(db: PostgresqlConnection, owner: Owner, nodes: Sequence[str] = ()) -> int:
+        if owner.leads and next(batches) == 1:  # the one that deletes, after the read
+            a.store(row("n1", after_s=1))
+        return begin_batch(db, owner, nodes)
+
+    monkeypatch.setattr("hyperscout_collector.evidence.postgresql.begin_batch", late)
+    assert "2 damaged rows were dropped" in leader.load().problems[0]
+    assert [x.key.subject for x in leader.load().rows] == ["eth0"]
 
 
 def test_messages_reach_their_replica_once_and_in_order(replicas: Replicas) -> None:
