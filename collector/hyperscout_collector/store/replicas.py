@@ -225,7 +225,7 @@ class ReplicaTables:
         return found != [(True,)]
 
     def leave(self) -> None:
-        """End all streams of the owner, and remove what else is there of it."""
+        """End all streams of the owner."""
         with self._database.transaction() as db:
             self._remove(db, [self.owner.replica])
 
@@ -250,12 +250,18 @@ class ReplicaTables:
             (number, *names),
         )
         db.execute("DELETE FROM replicas WHERE replica = ANY(?)", names)
-        db.execute("DELETE FROM messages WHERE receiver = ANY(?)", names)
         notify(db, LEADER)
 
     def prune(self, streams_number: int, evidence_number: int) -> None:
-        """For the leader: delete the traces of streams and findings that it has read up to these numbers."""
+        """For the leader: delete the traces of streams and findings that it has read up to these numbers, and
+        messages to replicas that are gone.
+        """
         with self._database.transaction() as db:
+            db.execute(
+                "DELETE FROM messages WHERE receiver <> ?"
+                " AND NOT EXISTS (SELECT 1 FROM replicas WHERE replicas.replica = messages.receiver)",
+                (LEADER,),
+            )
             db.execute("DELETE FROM streams WHERE ended AND sequence <= ?", (streams_number,))
             db.execute("DELETE FROM deletions WHERE sequence <= ?", (evidence_number,))
 

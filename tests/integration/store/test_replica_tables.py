@@ -231,6 +231,20 @@ def test_messages_reach_their_replica_once_and_in_order(replicas: Replicas) -> N
     assert [x.body for x in leader.tables.news(0).messages] == [b"y"]
 
 
+def test_messages_to_a_replica_that_is_gone_are_deleted(
+    replicas: Replicas, shared_postgresql: Postgresql, database: str
+) -> None:
+    leader, a, b = replicas.leader, replicas.a, replicas.b
+    for one in (a, b):
+        one.tables.beat()
+    a.tables.leave()
+    sent = [Message(name, 1, "n1", 1, "directive", b"x") for name in ("a", "b", LEADER)]
+    leader.tables.send(sent)  # the leader has not read that `a` left
+    leader.tables.prune(0, 0)
+    found = shared_postgresql.execute(database, "SELECT receiver FROM messages ORDER BY receiver")
+    assert found == [("b",), (LEADER,)]
+
+
 def test_the_leader_ends_the_streams_of_dead_replicas(replicas: Replicas) -> None:
     leader, a, b = replicas.leader, replicas.a, replicas.b
     assert not a.tables.beat()

@@ -28,17 +28,11 @@ async def paused() -> AsyncIterator[None]:
     yield
 
 
-async def test_messages_outlast_a_read_that_fails() -> None:
-    """The read of the streams deletes the messages, and then the findings cannot be read."""
-    stream = StreamRow("n1", "b", Hello(node="n1").SerializeToString(), 7, full_state=False, ended=False)
-    sent = Message(LEADER, 0, "n1", 7, NCCL_ID, NcclId(task_id=3).SerializeToString())
-    tables, evidence, committer = Mock(ReplicaTables), Mock(PostgresqlStore), Mock(Committer)
+def other_replicas(tables: Mock, evidence: Mock, receivers: Mock) -> OtherReplicas:
+    committer = Mock(Committer)
     tables.owner = Mock(replica="a")
-    tables.news.side_effect = [StreamNews(5, 1, [stream], [sent]), StreamNews(5, 1, [stream], [])]
-    evidence.news.side_effect = [StoreError("away"), EvidenceNews(5, [], [], [], None, [], {})]
     committer.paused = paused
-    receivers = Mock(Receivers, connections=Mock(), take_id=Mock())
-    replicas = OtherReplicas(
+    return OtherReplicas(
         SharedStore(evidence, tables, Mock(Listener), term=1),
         Streams(10),
         EvidenceState(),
@@ -48,8 +42,35 @@ async def test_messages_outlast_a_read_that_fails() -> None:
         silence_s=5.0,
         clock_ns=lambda: 1,
     )
+
+
+NONE = EvidenceNews(5, [], [], [], None, [], {})
+
+
+async def test_messages_outlast_a_read_that_fails() -> None:
+    """The read of the streams deletes the messages, and then the findings cannot be read."""
+    stream = StreamRow("n1", "b", Hello(node="n1").SerializeToString(), 7, full_state=False, ended=False)
+    sent = Message(LEADER, 0, "n1", 7, NCCL_ID, NcclId(task_id=3).SerializeToString())
+    tables, evidence = Mock(ReplicaTables), Mock(PostgresqlStore)
+    tables.news.side_effect = [StreamNews(5, 1, [stream], [sent]), StreamNews(5, 1, [stream], [])]
+    evidence.news.side_effect = [StoreError("away"), NONE]
+    receivers = Mock(Receivers, connections=Mock(), take_id=Mock())
+    replicas = other_replicas(tables, evidence, receivers)
     with pytest.raises(StoreError):
         await replicas.read()
     receivers.take_id.assert_not_called()
     await replicas.read()
     receivers.take_id.assert_called_once_with("n1", NcclId(task_id=3))
+
+
+async def test_a_stream_that_cannot_be_decoded_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [
+        StreamRow("n1", "b", b"\xff", 7, full_state=True, ended=False),
+        StreamRow("n2", "b", Hello(node="n2").SerializeToString(), 7, full_state=True, ended=False),
+    ]
+    tables, evidence = Mock(ReplicaTables), Mock(PostgresqlStore)
+    tables.news.return_value, evidence.news.return_value = StreamNews(5, 1, rows, []), NONE
+    receivers = Mock(Receivers, connections=Mock(), full_state=Mock())
+    await other_replicas(tables, evidence, receivers).read()
+    receivers.full_state.assert_called_once_with("n2")
+    assert "n1: its stream at replica b is left out" in caplog.text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
+from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, NcclId, SweepRevoke
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
@@ -214,7 +215,11 @@ class OtherReplicas:
             known.end(grpc.StatusCode.ABORTED, "a newer stream of this node replaced it")
         if known is not None and self._streams.discard(known):
             self._to.connections.disconnected(known)
-        hello = Hello.FromString(row.hello)
+        try:
+            hello = Hello.FromString(row.hello)
+        except DecodeError as error:
+            _log.warning("%s: its stream at replica %s is left out: %s", row.node, row.replica, error)
+            return False
         stream = RemoteStream(hello, row.replica, row.claimed, self._clock_ns(), self._tell)
         self._streams.add(stream)
         self._to.connections.connected(stream)
