@@ -11,7 +11,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 
 from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError
 from hyperscout_collector.store.errors import StoreError
-from hyperscout_collector.store.replicas import Claim, Mark, ReplicaTables
+from hyperscout_collector.store.replicas import Change, Claim, LostClaim, Mark, ReplicaTables
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    change: Claim | Mark
+    change: Change
     done: "asyncio.Future[int] | None"  # the number of the batch; None = it is repeated until it is stored
 
 
@@ -43,6 +43,7 @@ class Claims:
         self._load = load
         self._drop = drop
         self._waiting: list[_Waiting] = []
+        self._answered = 0  # the highest number of a batch that the store has answered
         self._work = asyncio.Event()
         self._in_thread = BoundedExecutor("claims")
 
@@ -94,12 +95,13 @@ class Claims:
                     if number and isinstance(one.change, Claim)
                 ]
             except StoreError as error:
-                self._waiting = [one for one in some if one.done is None] + self._waiting
+                self._repeat_later(some)
                 for one in some:
                     if one.done is not None:
                         one.done.set_exception(error)
                         one.done.exception()  # marks it as retrieved when its caller was cancelled
                 return False
+            self._answered = max(self._answered, *numbers)
             failure: StoreError | None = None
             if claims:
                 try:
@@ -118,6 +120,13 @@ class Claims:
             if ends:
                 await self._drop(ends)
         return True
+
+    def _repeat_later(self, some: Sequence[_Waiting]) -> None:
+        """The store may have `some`, whose answer was an error: repeat ends, and end what was claimed."""
+        repeated = [one for one in some if one.done is None]
+        lost = {LostClaim(one.change.node, self._answered) for one in some if one.done is not None}
+        lost -= {one.change for one in (*repeated, *self._waiting)}
+        self._waiting = [*repeated, *(_Waiting(one, None) for one in lost), *self._waiting]
 
     def _put(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)

@@ -63,6 +63,17 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class LostClaim:
+    """A claim of `node` had no answer. A stream that began in a batch later than `after` has ended."""
+
+    node: str
+    after: int
+
+
+Change = Claim | Mark | LostClaim
+
+
+@dataclass(frozen=True, slots=True)
 class StreamRow:
     """The last stream of a node."""
 
@@ -142,7 +153,7 @@ class ReplicaTables:
         self._database = database
         self._beats = beats
 
-    def change(self, changes: Sequence[Claim | Mark]) -> list[int]:
+    def change(self, changes: Sequence[Change]) -> list[int]:
         """Record changes of own streams, in their order. Returns the number of the batch for each.
 
         0 = it changes nothing: a newer process of the agent has a stream, or a marked stream is not the
@@ -167,7 +178,7 @@ class ReplicaTables:
                 notify(db, STANDBYS)
         return done
 
-    def _change(self, db: PostgresqlConnection, change: Claim | Mark, number: int) -> bool:
+    def _change(self, db: PostgresqlConnection, change: Change, number: int) -> bool:
         replica = self.owner.replica
         if isinstance(change, Claim):
             found = db.execute(
@@ -176,6 +187,12 @@ class ReplicaTables:
                 " claimed = excluded.claimed, full_state = FALSE, ended = FALSE, sequence = excluded.sequence"
                 " WHERE streams.ended OR streams.instance <= excluded.instance",
                 (change.node, replica, change.instance, change.hello, number, number),
+            )
+        elif isinstance(change, LostClaim):
+            found = db.execute(
+                "UPDATE streams SET ended = TRUE, sequence = ?"
+                " WHERE node = ? AND replica = ? AND claimed > ?",
+                (number, change.node, replica, change.after),
             )
         else:
             found = db.execute(

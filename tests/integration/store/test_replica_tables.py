@@ -15,6 +15,7 @@ from hyperscout_collector.store.replicas import (
     _KEPT_BATCHES,
     LEADER,
     Claim,
+    LostClaim,
     Mark,
     Message,
     NotOwnerError,
@@ -108,6 +109,20 @@ def test_the_end_of_a_stream_leaves_the_next_one_of_the_same_batch(replicas: Rep
     assert a.tables.change([Mark("n1", first, ended=True)]) == [0]
     a.store(row("n1"))
     assert a.tables.change([Mark("n1", second, ended=True)]) != [0]
+
+
+def test_a_claim_without_an_answer_is_ended_and_no_other_one(replicas: Replicas) -> None:
+    a, b = replicas.a, replicas.b
+    answered = a.claim("n1")
+    a.tables.change([LostClaim("n1", answered), LostClaim("n2", answered)])
+    a.store(row("n1"))  # its stream is still there
+    a.claim("n1")
+    a.tables.change([LostClaim("n1", answered)])
+    with pytest.raises(NotOwnerError):
+        a.store(row("n1", after_s=1))
+    assert b.claim("n1")
+    a.tables.change([LostClaim("n1", answered)])
+    b.store(row("n1", after_s=1))
 
 
 async def test_a_group_is_stored_without_what_another_replica_owns(replicas: Replicas) -> None:
