@@ -133,16 +133,16 @@ Instruction = Sleep | Look | Write
 class Election:
     """One candidate. `me` is unique for each start of a process. All times are monotonic seconds.
 
-    `term` is incremented each time the candidate becomes leader. `leading` stays True while the API server
-    is unreachable, because possibly no other replica has taken over. `write_until_s` alone decides whether
-    the leader may write.
+    `own_terms` is incremented each time the candidate becomes leader. `leading` stays True while the API
+    server is unreachable, because possibly no other replica has taken over. `write_until_s` alone decides
+    whether the leader may write.
     """
 
     def __init__(self, me: str, address: str, times: LeaseTimes, rng: Random) -> None:
         self.me = me
         self.address = address
         self.leading = False
-        self.term = 0
+        self.own_terms = 0
         self.write_until_s = float("-inf")
         self.seen: Lease | None = None
         self._times = times
@@ -184,7 +184,7 @@ class Election:
             case Wrote(lease):
                 if not self.leading:
                     self.leading = True
-                    self.term += 1
+                    self.own_terms += 1
                 self._see(lease, now_s)
                 # The permission counts from the send time. Other replicas count from a later time.
                 self.write_until_s = self._asked_s + self._times.renew_deadline_s

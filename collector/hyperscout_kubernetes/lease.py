@@ -106,8 +106,8 @@ class Elector:
         return self._election.leading
 
     @property
-    def term(self) -> int:
-        return self._election.term
+    def own_terms(self) -> int:
+        return self._election.own_terms
 
     def transitions(self) -> int:
         """Number of changes of holder, as read last from the Lease."""
@@ -181,8 +181,8 @@ class Elector:
         election = self._election
         self._told = (election.leading, self.may_write)
         if election.leading and not led:
-            text = "elected, term %d, %d transitions of the lease: this replica leads as %s"
-            self._log.info(text, election.term, self.transitions(), election.me)
+            text = "elected, term %d of this replica, %d transitions of the lease: it leads as %s"
+            self._log.info(text, election.own_terms, self.transitions(), election.me)
         elif led and not election.leading:
             record = election.seen.record if election.seen is not None else Record()
             self._log.warning("deposed: %s holds the lease", record.holder or "no replica")
@@ -265,11 +265,11 @@ class LeaseFence(Fence):
     def __init__(self, election: Election, clock: Callable[[], float]) -> None:
         self._election = election
         self._clock = clock
-        self._term = election.term
+        self._term = election.own_terms
 
     def remaining_s(self) -> float:
         election = self._election
-        if not election.leading or election.term != self._term:
+        if not election.leading or election.own_terms != self._term:
             raise NotLeaderError("another replica may lead now: nothing is written")
         left_s = election.write_until_s - self._clock()
         if left_s <= 0:

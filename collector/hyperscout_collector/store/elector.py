@@ -60,7 +60,7 @@ class LockElector:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.leading = False  # elected and not deposed
-        self.term = 0  # raised each time this replica becomes the leader
+        self.own_terms = 0  # raised each time this replica becomes the leader
         self.problem: str | None = None  # why the server does not answer; None if it does
         self.write_until_s = float("-inf")
         self._server = server
@@ -160,8 +160,8 @@ class LockElector:
             self._depose("another replica took the term")
         if not self.leading:
             self.leading = True
-            self.term += 1
-            _log.info("elected, term %d: this replica leads at %s", self.term, self._address)
+            self.own_terms += 1
+            _log.info("elected, term %d of this replica: it leads at %s", self.own_terms, self._address)
         self._confirmed_s = sent_s
         self.write_until_s = sent_s + self._times.renew_deadline_s
 
@@ -199,11 +199,11 @@ class _LockFence(Fence):
     def __init__(self, elector: LockElector, clock: Callable[[], float]) -> None:
         self._elector = elector
         self._clock = clock
-        self._term = elector.term
+        self._term = elector.own_terms
 
     def remaining_s(self) -> float:
         elector = self._elector
-        if not elector.leading or elector.term != self._term:
+        if not elector.leading or elector.own_terms != self._term:
             raise NotLeaderError("another replica may lead now: nothing is written")
         left_s = elector.write_until_s - self._clock()
         if left_s <= 0:

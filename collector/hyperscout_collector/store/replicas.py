@@ -202,8 +202,8 @@ class ReplicaTables:
             )
         return bool(found.rowcount)
 
-    def news(self, since: int) -> StreamNews:
-        """Returns what changed after the number `since`, and takes the messages to the owner."""
+    def take_news(self, since: int) -> StreamNews:
+        """Returns what changed after the number `since`. The messages to the owner are deleted: keep them."""
         receiver = LEADER if self.owner.leads else self.owner.replica
         with self._database.transaction() as db:
             ((number,),) = db.execute("SELECT number FROM sequence").fetchall()

@@ -18,7 +18,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.replica import reads
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.process import recorded
-from hyperscout_collector.app.replica.reads import Followed
+from hyperscout_collector.app.replica.reads import StandbyBackend
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.serve.fanout.hub import Hub
 from hyperscout_collector.serve.rest.operations import OPERATIONS
@@ -78,7 +78,7 @@ async def following(
     more: dict[str, Any] = {} if clock is None else {"clock": clock}
     follower, watch = Follower(settings, named, rng=Random(1), **more), TaskWatch()
     async with recorded(settings, follower, watch) as history:
-        followed = Followed(follower.renew(), history, follower.age_s, NO_KUBE)
+        followed = StandbyBackend(follower.renew(), history, follower.age_s, NO_KUBE)
         async with Standby(settings, named, followed=followed, watch=watch) as standby:
             task = asyncio.create_task(follower.run())
             try:
@@ -106,7 +106,7 @@ async def serving(
 ) -> AsyncIterator[tuple[Standby, Hub]]:
     """A standby whose followed topology the test publishes."""
     settings, hub = collector_settings(folder, rest_listen="127.0.0.1:0", **more), Hub(two_leaves())
-    followed = Followed(hub, None, age_s, NO_KUBE)
+    followed = StandbyBackend(hub, None, age_s, NO_KUBE)
     async with Standby(settings, lambda: LEADER, followed=followed) as standby:
         yield standby, hub
 
@@ -193,7 +193,7 @@ async def test_callers_are_those_of_the_leader(tmp_path: Path, family: Family) -
     reviews = FakeReviews(rights={("ann", "get")})
     ann, carl = reviews.user("ann"), reviews.user("carl")
     settings = tls_settings(tmp_path, family, reviews, rest_listen="127.0.0.1:0")
-    followed = Followed(Hub(two_leaves()), None, lambda: 0.0, cast(Kube, reviews))
+    followed = StandbyBackend(Hub(two_leaves()), None, lambda: 0.0, cast(Kube, reviews))
     wanted = [
         (None, 401, grpc.StatusCode.UNAUTHENTICATED),
         ("a.b.c", 401, grpc.StatusCode.UNAUTHENTICATED),

@@ -240,10 +240,10 @@ def test_messages_reach_their_replica_once_and_in_order(replicas: Replicas) -> N
     sent = [Message("a", 1, f"n{i}", i, "directive", b"x") for i in range(20)]
     leader.tables.send(sent)
     a.tables.send([Message(LEADER, 0, "n1", 1, "nccl_id", b"y")])
-    assert b.tables.news(0).messages == []
-    assert a.tables.news(0).messages == sent
-    assert a.tables.news(0).messages == []
-    assert [x.body for x in leader.tables.news(0).messages] == [b"y"]
+    assert b.tables.take_news(0).messages == []
+    assert a.tables.take_news(0).messages == sent
+    assert a.tables.take_news(0).messages == []
+    assert [x.body for x in leader.tables.take_news(0).messages] == [b"y"]
 
 
 def test_messages_to_a_replica_that_is_gone_are_deleted(
@@ -267,13 +267,13 @@ def test_the_leader_ends_the_streams_of_dead_replicas(replicas: Replicas) -> Non
     a.claim("n1")
     b.claim("n2")  # a sign of life too
     leader.tables.remove_dead(3600.0)
-    assert {x.node: x.ended for x in leader.tables.news(0).streams} == {"n1": False, "n2": False}
+    assert {x.node: x.ended for x in leader.tables.take_news(0).streams} == {"n1": False, "n2": False}
     a.store(row("n1"))
     leader.tables.remove_dead(0.0)
-    assert {x.node: x.ended for x in leader.tables.news(0).streams} == {"n1": True, "n2": True}
+    assert {x.node: x.ended for x in leader.tables.take_news(0).streams} == {"n1": True, "n2": True}
     assert not a.tables.beat()
     with pytest.raises(NotOwnerError):
         a.store(row("n1", after_s=1))
-    number = leader.tables.news(0).number
+    number = leader.tables.take_news(0).number
     leader.tables.prune(number, number)
-    assert leader.tables.news(0).streams == []
+    assert leader.tables.take_news(0).streams == []

@@ -49,7 +49,7 @@ async def test_all_terms_use_the_ports_of_the_first(tmp_path: Path, monkeypatch:
 class Leading:
     """An elector, as far as it is asked."""
 
-    leading, term, may_write, used = True, 1, True, 0
+    leading, own_terms, may_write, used = True, 1, True, 0
 
     def fence(self) -> None: ...
 
@@ -229,7 +229,7 @@ async def test_a_standby_ends_when_a_part_of_it_fails(
     monkeypatch.setattr(process, "connected", connected)
     monkeypatch.setattr(electors, "connected", connected)
     if part == "history-follower":
-        monkeypatch.setattr(process.Following, "run", broken)
+        monkeypatch.setattr(process.StandbyRecorder, "run", broken)
     election = asyncio.create_task(asyncio.Event().wait())
     replica = Replica(settings(tmp_path, data_dir=tmp_path))
     try:

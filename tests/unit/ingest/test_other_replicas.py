@@ -52,7 +52,7 @@ async def test_messages_outlast_a_read_that_fails() -> None:
     stream = StreamRow("n1", "b", Hello(node="n1").SerializeToString(), 7, full_state=False, ended=False)
     sent = Message(LEADER, 0, "n1", 7, NCCL_ID, NcclId(task_id=3).SerializeToString())
     tables, evidence = Mock(ReplicaTables), Mock(PostgresqlStore)
-    tables.news.side_effect = [StreamNews(5, 1, [stream], [sent]), StreamNews(5, 1, [stream], [])]
+    tables.take_news.side_effect = [StreamNews(5, 1, [stream], [sent]), StreamNews(5, 1, [stream], [])]
     evidence.news.side_effect = [StoreError("away"), NONE]
     receivers = Mock(Receivers, connections=Mock(), take_id=Mock())
     replicas = other_replicas(tables, evidence, receivers)
@@ -69,7 +69,7 @@ async def test_a_stream_that_cannot_be_decoded_is_left_out(caplog: pytest.LogCap
         StreamRow("n2", "b", Hello(node="n2").SerializeToString(), 7, full_state=True, ended=False),
     ]
     tables, evidence = Mock(ReplicaTables), Mock(PostgresqlStore)
-    tables.news.return_value, evidence.news.return_value = StreamNews(5, 1, rows, []), NONE
+    tables.take_news.return_value, evidence.news.return_value = StreamNews(5, 1, rows, []), NONE
     receivers = Mock(Receivers, connections=Mock(), full_state=Mock())
     await other_replicas(tables, evidence, receivers).read()
     receivers.full_state.assert_called_once_with("n2")

@@ -265,7 +265,7 @@ def test_leader(steps: Steps, leads: bool, term: int) -> None:
     e = leader()
     for now_s, event, expected in steps:
         assert brief(e.handle(event, now_s)) == expected
-    assert (e.leading, e.term) == (leads, term)
+    assert (e.leading, e.own_terms) == (leads, term)
 
 
 def test_the_deadline_counts_from_when_the_update_was_sent() -> None:

@@ -68,7 +68,7 @@ async def test_a_server_that_is_away_stops_writes_not_the_term(caplog: pytest.Lo
         a, b = world.candidate("a"), world.candidate("b")
         await world.time.pass_s(5)
         leader, other = (a, b) if a.leading else (b, a)
-        term, fence = leader.term, leader.fence()
+        term, fence = leader.own_terms, leader.fence()
         world.api.error = UnreachableError("connection refused")
         await world.time.pass_s(60)
         assert leader.leading
@@ -79,7 +79,12 @@ async def test_a_server_that_is_away_stops_writes_not_the_term(caplog: pytest.Lo
         assert leader.problem == "connection refused"
         world.api.error = None
         await world.time.pass_s(3)
-        assert (leader.leading, leader.term, leader.may_write, other.leading) == (True, term, True, False)
+        assert (leader.leading, leader.own_terms, leader.may_write, other.leading) == (
+            True,
+            term,
+            True,
+            False,
+        )
         assert fence.remaining_s() > 0
         assert leader.problem is None
 
@@ -96,7 +101,7 @@ async def test_a_fence_is_of_one_term() -> None:
         assert not a.leading
         await world.time.pass_s(10)
         assert a.leading, "the other holder did not renew"
-        assert a.term == 2
+        assert a.own_terms == 2
         with pytest.raises(NotLeaderError, match="another"):
             fence.remaining_s()
         assert a.fence().remaining_s() > 0

@@ -121,7 +121,7 @@ class OtherReplicas:
     async def read(self) -> None:
         """Take what other replicas have stored up to now. Raises StoreError."""
         async with self._reading:
-            found = await self._in_thread(self._tables.news, self._streams_since)
+            found = await self._in_thread(self._tables.take_news, self._streams_since)
             self._received += found.messages
             ended = [row for row in found.streams if row.ended]
             present = [row for row in found.streams if self._connect(row)]

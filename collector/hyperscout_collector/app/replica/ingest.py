@@ -198,7 +198,7 @@ class StandbyIngest:
         while True:
             await self._waiting(self._shared.listener.wait, POLL_S)
             try:
-                self._take(await self._in_thread(self._tables.news, self._since))
+                self._take(await self._in_thread(self._tables.take_news, self._since))
                 problem = ""
             except StoreError as error:
                 if not problem:

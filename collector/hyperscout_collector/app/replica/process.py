@@ -34,14 +34,14 @@ from hyperscout_collector.app.replica.cluster_leases import cluster_leases
 from hyperscout_collector.app.replica.electors import AnyElector, build_elector, has_lease
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.heaps import limit_heaps, trim_heaps
-from hyperscout_collector.app.replica.reads import Followed
+from hyperscout_collector.app.replica.reads import StandbyBackend
 from hyperscout_collector.app.replica.standby import Standby
 from hyperscout_collector.app.settings.configured import connected
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.history.following import Following
 from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.reader import HistoryReader
 from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.history.standby_recorder import StandbyRecorder
 from hyperscout_collector.identity.certificates import CertificateError
 from hyperscout_collector.identity.issuer import CertificateIssuer
 from hyperscout_collector.serve.grpc.topology_reads import History
@@ -200,7 +200,7 @@ class Replica:
                 follower.leader,
                 follower.prepared,
                 transitions=elector.transitions,
-                followed=Followed(follower.renew(), history, follower.age_s, kube),
+                followed=StandbyBackend(follower.renew(), history, follower.age_s, kube),
                 watch=watch,
             ) as standby,
             running(follower.run(), "follower", watch),
@@ -219,10 +219,10 @@ class Replica:
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
     ) -> None:
-        term = elector.term
+        own_terms = elector.own_terms
 
         def is_over() -> bool:
-            return not elector.leading or elector.term != term
+            return not elector.leading or elector.own_terms != own_terms
 
         previous, watch = await self._in_thread(follower.take), TaskWatch()
         async with contextlib.AsyncExitStack() as stack:
@@ -293,16 +293,16 @@ async def recorded(
         return
     writer = StoreWriter()
     recorder = Recorder(in_file(settings.data_dir / "history.db", settings, now_ns), now_ns, writer)
-    following = Following(recorder, follower.cause_of)
+    standby = StandbyRecorder(recorder, follower.cause_of)
     lifecycle = Lifecycle(watch)
     lifecycle.on_stop("history", recorder.close)
     lifecycle.on_stop("writer of the history", writer.close)
     lifecycle.run("store-writer", writer.run())
     # Before the writer's task is cancelled: it would not know whether its last batch is written.
     lifecycle.on_stop("flush of the history", writer.flush)
-    lifecycle.on_stop("last generations of the leader", following.finish)
-    lifecycle.on_stop("subscription to the leader", follower.received.subscribe(following.receive))
-    lifecycle.run("history-follower", following.run())
+    lifecycle.on_stop("last generations of the leader", standby.finish)
+    lifecycle.on_stop("subscription to the leader", follower.received.subscribe(standby.receive))
+    lifecycle.run("history-follower", standby.run())
     try:
         yield recorder
     finally:

@@ -34,7 +34,7 @@ _LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class StandbyBackend:
     """What a standby serves; a `ReadBackend`.
 
     `age_s()`: as of `Follower`. `kube`: the API server that reviews tokens; None = none does.
@@ -56,7 +56,7 @@ class StandbyReads(grpc.GenericRpcHandler):
     def __init__(
         self,
         settings: CollectorSettings,
-        followed: Followed,
+        followed: StandbyBackend,
         lifecycle: Lifecycle,
         *,
         refusal: Callable[[], ProblemError],

@@ -33,7 +33,7 @@ from hyperscout_collector.app.build.ports import (
 )
 from hyperscout_collector.app.metrics.page import standby_text
 from hyperscout_collector.app.replica.ingest import StandbyIngest
-from hyperscout_collector.app.replica.reads import Followed, StandbyReads
+from hyperscout_collector.app.replica.reads import StandbyBackend, StandbyReads
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.ingest.service import server_options
 from hyperscout_collector.serve.http.problems import ProblemError
@@ -62,7 +62,7 @@ class Standby:
         prepared: Callable[[], bool] = lambda: True,
         *,
         transitions: Callable[[], int] = lambda: 0,
-        followed: Followed | None = None,
+        followed: StandbyBackend | None = None,
         watch: TaskWatch | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

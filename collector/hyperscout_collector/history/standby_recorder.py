@@ -24,7 +24,7 @@ MAX_WAITING = 512
 _ATTEMPTS, _PAUSE_S = 5, 0.2  # the leader writes its history while it publishes
 
 
-class Following:
+class StandbyRecorder:
     """Records the leader's stream. Call `receive` for every event, on the loop; run `run` as a task.
 
     `cause_of(generation)`: returns the cause as the leader recorded it; None = the leader has none, or does

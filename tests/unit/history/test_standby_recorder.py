@@ -9,10 +9,10 @@ from pathlib import Path
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.following import MAX_WAITING, Following
 from hyperscout_collector.history.opening import in_file
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
+from hyperscout_collector.history.standby_recorder import MAX_WAITING, StandbyRecorder
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.proto import apply, delta_to_proto, topology_to_proto
@@ -64,8 +64,8 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     other = Topology(9, whole.hypernodes, whole.switches, whole.adapters, whole.links[2:])
     writer = StoreWriter()
     recorder = recorder_in(tmp_path, writer)
-    following = Following(recorder, why, sleep=sleep)
-    tasks = [asyncio.create_task(writer.run()), asyncio.create_task(following.run())]
+    standby = StandbyRecorder(recorder, why, sleep=sleep)
+    tasks = [asyncio.create_task(writer.run()), asyncio.create_task(standby.run())]
 
     async def published(generation: int) -> list[pb.HistoryEvent]:
         def found() -> list[pb.HistoryEvent]:
@@ -76,17 +76,17 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
         await until(lambda: any(x.generation >= generation for x in found()[:1]))
         return found()
 
-    following.receive(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=3)))  # of what, is not known
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
-    following.receive(step(whole, cut))
-    following.receive(step(cut, other))
+    standby.receive(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=3)))  # of what, is not known
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    standby.receive(step(whole, cut))
+    standby.receive(step(cut, other))
     found = await published(9)
     assert [(x.generation, x.cause.kind) for x in found] == [(9, "followed"), (8, "findings"), (7, "restart")]
     assert found[1].cause.findings[0].node == "n01"
     assert asked[:2] == [8, 8]
     # Away for a while: what changed meanwhile is one event of a start, and nothing is told twice.
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(other)))
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(Topology(12, whole.hypernodes))))
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(other)))
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(Topology(12, whole.hypernodes))))
     found = await published(12)
     assert [(x.generation, x.cause.kind) for x in found][:2] == [(12, "restart"), (9, "followed")]
     for task in tasks:
@@ -104,15 +104,13 @@ async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Pat
     newest = replace(whole, generation=4000, links=whole.links[1:])
     writer = StoreWriter()
     recorder = recorder_in(tmp_path, writer)
-    following = Following(recorder, why)
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    standby = StandbyRecorder(recorder, why)
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
     for i in range(3 * MAX_WAITING):
-        following.receive(
-            pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=whole.generation + 1 + i))
-        )
-        assert len(following._events) <= MAX_WAITING
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
-    await following.finish()
+        standby.receive(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=whole.generation + 1 + i)))
+        assert len(standby._events) <= MAX_WAITING
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
+    await standby.finish()
     assert await recorder.queue.flush()
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
     assert [x.generation for x in found] == [4000]
@@ -129,12 +127,12 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     newest = Topology(12, whole.hypernodes, whole.switches, whole.adapters, whole.links)
     writer = StoreWriter()
     recorder = recorder_in(tmp_path, writer)
-    following = Following(recorder, why)
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
-    following.receive(pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut))))
-    following.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
+    standby = StandbyRecorder(recorder, why)
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    standby.receive(pb.WatchTopologyResponse(delta=delta_to_proto(Diff(whole, cut))))
+    standby.receive(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
     writing = asyncio.create_task(writer.run())
-    await following.finish()
+    await standby.finish()
     await until(lambda: recorder.size.generations)
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
     assert [x.generation for x in found] == [12]
