@@ -279,7 +279,12 @@ def merged(known: tuple[Row, ...], row: Row, now_ns: int) -> tuple[Row, ...]:
     if any(one.rank >= row.rank and not newer(row, one, now_ns) for one in known):
         return known
     kept = [one for one in known if one.rank > row.rank or not newer(row, one, now_ns)]
-    return tuple(sorted((*kept, row), key=lambda one: -one.rank))
+    return by_rank((*kept, row))
+
+
+def by_rank(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Returns rows of one key in their order: best rank first."""
+    return tuple(sorted(rows, key=lambda row: -row.rank))
 
 
 def _rank(finding: Finding) -> int:

@@ -22,6 +22,7 @@ from hyperscout_collector.evidence.rows import (
     Row,
     SweepFact,
     all_alike,
+    by_rank,
     merged,
     only_counted,
 )
@@ -282,7 +283,7 @@ class EvidenceState:
         self._text_bytes.update(text_bytes or {})
         for row in rows:
             keys = self._nodes.setdefault(row.key.node, {})
-            keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda row: -row.rank))
+            keys[row.key] = by_rank((*keys.get(row.key, ()), row))
             self._count(row, 1)
         self.agents = {agent.node: agent for agent in agents}
 
@@ -390,10 +391,8 @@ class EvidenceState:
 
 
 def _in_force_without_its_agent(rows: tuple[Row, ...]) -> bool:
-    return any(
-        isinstance(row.fact, SweepFact) and row.rank == WHOLE and row.key.probe in LEASED_PROBES
-        for row in rows
-    )
+    whole = (row for row in rows if row.rank == WHOLE and row.key.probe in LEASED_PROBES)
+    return any(isinstance(row.fact, SweepFact) for row in whole)
 
 
 def _digests(rows: tuple[Row, ...]) -> set[bytes]:

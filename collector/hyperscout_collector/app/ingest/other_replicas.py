@@ -14,9 +14,10 @@ from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, NcclId, SweepRevoke
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 
+from hyperscout_collector.app.ingest.outbox import Outbox
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.postgresql import EvidenceNews, PostgresqlStore
-from hyperscout_collector.evidence.rows import Key, Row
+from hyperscout_collector.evidence.rows import Key, Row, by_rank
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState, KeyChange
 from hyperscout_collector.ingest.claims import Claims
 from hyperscout_collector.ingest.service import StreamListener
@@ -36,8 +37,6 @@ _log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 BEATS = 5  # within the time after which a silent replica is taken for dead
-_RETRY_S = 1.0
-_AT_ONCE = 1000  # messages of one transaction
 _MAX_UNSENT = 100_000  # messages, while the server does not answer
 
 
@@ -103,10 +102,9 @@ class OtherReplicas:
         self._silence_s = silence_s
         self._clock_ns = clock_ns
         self._received: list[Message] = []  # the store has them no longer
-        self._unsent: list[Message] = []
-        self._send_work = asyncio.Event()
         self._reading = asyncio.Lock()
         self._in_thread = BoundedExecutor("replicas")
+        self._outbox = Outbox(self._tables, self._in_thread, _MAX_UNSENT)
         self._waiting = BoundedExecutor("replicas-listener")
 
     async def run(self) -> None:
@@ -115,7 +113,7 @@ class OtherReplicas:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.claims.run(), name="claims")
             group.create_task(self._follow(), name="replicas-follow")
-            group.create_task(self._send_all(), name="replicas-send")
+            group.create_task(self._outbox.run(), name="replicas-send")
             group.create_task(self._keep_house(), name="replicas-housekeeping")
 
     async def read(self) -> None:
@@ -198,7 +196,7 @@ class OtherReplicas:
     def _replace(self, plan: EvidencePlan, key: Key, rank: int, row: Row | None) -> None:
         others = [one for one in plan.rows_of_key(key) if one.rank != rank]
         rows = others if row is None else [*others, row]
-        plan.rows[key] = tuple(sorted(rows, key=lambda one: -one.rank))
+        plan.rows[key] = by_rank(rows)
 
     # Streams
 
@@ -236,18 +234,7 @@ class OtherReplicas:
     # Messages
 
     def _tell(self, stream: RemoteStream, kind: str, body: bytes) -> None:
-        if len(self._unsent) >= _MAX_UNSENT:
-            del self._unsent[0]
-        self._unsent.append(
-            Message(stream.replica, self._shared.term, stream.node, stream.claimed, kind, body)
-        )
-        self._send_work.set()
-
-    async def _send_all(self) -> None:
-        while True:
-            await self._send_work.wait()
-            self._send_work.clear()
-            await send_waiting(self._unsent, self._tables, self._in_thread)
+        self._outbox.put(Message(stream.replica, self._shared.term, stream.node, stream.claimed, kind, body))
 
     def _take(self, message: Message) -> None:
         known = self._streams.get(message.node)
@@ -258,18 +245,6 @@ class OtherReplicas:
         elif message.kind == SWEEP_FAILED:
             failed = SweepRevoke.FromString(message.body)
             self._to.sweep_failed(message.node, failed.lease_id, failed.reason)
-
-
-async def send_waiting(unsent: list[Message], tables: ReplicaTables, in_thread: BoundedExecutor) -> None:
-    """Send messages in their order, until none waits. The list may grow meanwhile."""
-    while unsent:
-        some = unsent[:_AT_ONCE]
-        del unsent[:_AT_ONCE]
-        try:
-            await in_thread(tables.send, some)
-        except StoreError:
-            unsent[:0] = some
-            await asyncio.sleep(_RETRY_S)
 
 
 async def _keep(nodes: Sequence[str]) -> None:

@@ -21,9 +21,10 @@ from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.lifecycle import Lifecycle
 from hyperscout_collector.app.build.stores import postgresql_server, shared_store
 from hyperscout_collector.app.ingest.evidence_cleanup import Removals
-from hyperscout_collector.app.ingest.other_replicas import BEATS, POLL_S, send_waiting
+from hyperscout_collector.app.ingest.other_replicas import BEATS, POLL_S
+from hyperscout_collector.app.ingest.outbox import Outbox
 from hyperscout_collector.evidence.committer import Committer
-from hyperscout_collector.evidence.rows import Key, Row
+from hyperscout_collector.evidence.rows import Key, Row, by_rank
 from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.identity.access import Access
@@ -85,9 +86,8 @@ class StandbyIngest:
         self._since = 0
         self._term: int | None = None
         self._early: dict[tuple[str, int], list[StreamFindingsResponse]] = {}
-        self._unsent: list[Message] = []
-        self._send_work = asyncio.Event()
         self._in_thread = BoundedExecutor("replicas")
+        self._outbox = Outbox(self._tables, self._in_thread, _MAX_UNSENT)
         self._waiting = BoundedExecutor("replicas-listener")
         self._beating = BoundedExecutor("replicas-beat")
         self.service = DiscoveryService(
@@ -111,7 +111,7 @@ class StandbyIngest:
         lifecycle.on_stop("connections to PostgreSQL", partial(self._shared.close, self._in_thread))
         lifecycle.on_stop("ends of streams", self._leave)
         lifecycle.run("replicas-follow", self._follow())
-        lifecycle.run("replicas-send", self._send_all())
+        lifecycle.run("replicas-send", self._outbox.run())
         lifecycle.run("replicas-beat", self._beat())
         lifecycle.run("claims", self._claims.run())
         lifecycle.on_stop("writer of the store", self._writer.close)
@@ -138,7 +138,7 @@ class StandbyIngest:
             rows: dict[Key, list[Row]] = {}
             for row in loaded.rows:
                 rows.setdefault(row.key, []).append(row)
-            plan.rows.update({key: tuple(sorted(x, key=lambda row: -row.rank)) for key, x in rows.items()})
+            plan.rows.update({key: by_rank(x) for key, x in rows.items()})
             plan.agents.update({agent.node: agent for agent in loaded.agents})
             self._state.commit(plan, loaded.text_bytes)
 
@@ -248,12 +248,5 @@ class StandbyIngest:
 
     def _tell_leader(self, node: str, kind: str, body: bytes) -> None:
         stream = self._streams.get(node)
-        if isinstance(stream, AgentStream) and len(self._unsent) < _MAX_UNSENT:
-            self._unsent.append(Message(LEADER, 0, node, stream.claimed, kind, body))
-            self._send_work.set()
-
-    async def _send_all(self) -> None:
-        while True:
-            await self._send_work.wait()
-            self._send_work.clear()
-            await send_waiting(self._unsent, self._tables, self._in_thread)
+        if isinstance(stream, AgentStream):
+            self._outbox.put(Message(LEADER, 0, node, stream.claimed, kind, body))
