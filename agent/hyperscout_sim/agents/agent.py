@@ -26,6 +26,7 @@ from hyperscout_sim.readings.sysfs import port_facts
 VERSION = version()
 _log = logging.getLogger(__name__)
 _LEAST_SWEEP_INTERVAL_S = 1.0
+_MOST_HELD_BACK_S = 60.0  # the default of an agent's refresh_interval_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,11 @@ class Swept:
 class World:
     """What a simulated agent can use: clocks, channels, and the sweep from one of its adapters.
 
-    `channel`: by reporter and address.
+    `targets`: addresses by reporter. `channel`: by reporter and address.
     """
 
-    targets: tuple[str, ...]
+    targets: Callable[[str], tuple[str, ...]]
+    refresh_interval_s: float  # at which a reporter reports again without a change
     clock: Callable[[], float]
     wall_ns: Callable[[], int]
     wait: Wait
@@ -68,11 +70,13 @@ class Played:
         directives: Directives,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store = FindingStore(reporter, world.clock)
+        # A report that comes a moment early must not be held back until the next one.
+        least_s = min(_MOST_HELD_BACK_S, world.refresh_interval_s / 2)
+        self.store = FindingStore(reporter, world.clock, refresh_interval_s=least_s)
         self._world = world
         self._task: asyncio.Task[None] | None = None
         self.uplink = Uplink(
-            world.targets,
+            world.targets(reporter),
             self.store,
             Hello(version=VERSION, probes=probes, instance=instance),
             directives=directives,
@@ -82,6 +86,11 @@ class Played:
             rng=Random(seed),  # noqa: S311 - spreads reconnects
             channel=partial(world.channel, reporter),
         )
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is connected, and the collector has acknowledged all its findings."""
+        return self.uplink.stats.connected and not self.store.dirty
 
     def start(self) -> None:
         self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.store.node}")

@@ -22,15 +22,13 @@ from hyperscout_runtime.credentials import Credentials
 
 from hyperscout_sim.agents.agent import PlayedAgent, Swept, World
 from hyperscout_sim.agents.crawl import PlayedCrawl
+from hyperscout_sim.agents.schedule import refreshes
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.readings.sweep_text import sweep_text
 
 _ALONE = "the sweep found only its own adapter: the port is down or its cable is unplugged"
-# Number of agents that start together, because a thousand simultaneous handshakes would time out. Also the
-# number of agents that report between two turns of the event loop.
-_AT_ONCE = 64
-# Longest wait until these agents are connected, and the interval of the checks.
-_WAVE_S = 1.0
+# Most agents that start but are not connected yet: a thousand simultaneous handshakes would time out.
+_MOST_CONNECTING = 64
 _POLL_S = 0.005
 # Without this option, all gRPC channels of a process to one address share one connection.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
@@ -40,6 +38,8 @@ _CONNECT_S = 10.0  # of a connection that many simulated agents share
 
 class Player:
     """Runs the agents of all hosts of `fabric`.
+
+    `targets`: the addresses that each agent tries in order, or a function that gives those of a reporter.
 
     `lldp`: the cables are also Ethernet cables, and every agent receives the LLDP frames of its switches
     (needs the extra `lldp`). `crawl`: the cables are only Ethernet cables, and an agent of role `fabric` with
@@ -58,7 +58,7 @@ class Player:
     def __init__(
         self,
         fabric: SimFabric,
-        targets: Sequence[str],
+        targets: Sequence[str] | Callable[[str], tuple[str, ...]],
         *,
         lldp: bool = False,
         crawl: str = "",
@@ -91,7 +91,14 @@ class Player:
         self._pool = [] if connections is None else [_Shared() for _ in range(connections)]
         self._turns = itertools.count()
         self._world = World(
-            tuple(targets), clock, wall_ns, wait, self._channel, self._sweep, lambda: self._changed
+            _same(targets) if isinstance(targets, Sequence) else targets,
+            refresh_interval_s,
+            clock,
+            wall_ns,
+            wait,
+            self._channel,
+            self._sweep,
+            lambda: self._changed,
         )
         self.agents: dict[str, PlayedAgent] = {}
         self._index()
@@ -109,25 +116,23 @@ class Player:
     @property
     def settled(self) -> bool:
         """Whether all running agents are connected and the collector has acknowledged all their findings."""
-        return all(x.uplink.stats.connected and not x.store.dirty for x in self._living())
+        return all(x.settled for x in self._living())
 
     def _living(self) -> list[PlayedAgent | PlayedCrawl]:
         return [*self.agents.values(), *filter(None, (self.crawl,))]
 
     async def run(self) -> None:
         """Run the agents until cancelled."""
+        hosts = self._plan.hosts if self._part is None else self._part
+        refreshing = asyncio.create_task(self._refresh(hosts))
         try:
-            hosts = self._plan.hosts if self._part is None else self._part
-            for first in range(0, len(hosts), _AT_ONCE):
-                wave = hosts[first : first + _AT_ONCE]
-                for host in wave:
-                    self.revive(host)
-                await self._greeted(wave)
+            await self._start(hosts)
             if self._crawl_name:
                 self.revive_crawl()
-            while True:
-                await self._refresh(list(self.agents))
+            await refreshing
         finally:
+            refreshing.cancel()
+            await asyncio.gather(refreshing, return_exceptions=True)
             await asyncio.gather(*(agent.stop() for agent in self._living()))
             self.agents.clear()
             self.crawl = None
@@ -135,25 +140,26 @@ class Player:
             if self._threads is not None:
                 self._threads.close()
 
-    async def _refresh(self, hosts: Sequence[str]) -> None:
-        """Make all agents report, some at a time, spread over the interval."""
-        groups = [hosts[first : first + _AT_ONCE] for first in range(0, len(hosts), _AT_ONCE)] or [[]]
-        for group in groups:
-            await self._world.wait(asyncio.Event(), self._refresh_interval_s / len(groups))
-            for host in group:
-                if host in self.agents:
-                    self.observe(host)
-        if self.crawl is not None:
-            self.crawl.look(self._fabric)
+    async def _start(self, hosts: Sequence[str]) -> None:
+        """Start all agents, each as soon as few enough of the others still connect."""
+        connecting: list[str] = []
+        for host in hosts:
+            while len(connecting) == _MOST_CONNECTING:
+                await self._world.wait(asyncio.Event(), _POLL_S)
+                running = (x for x in connecting if x in self.agents)
+                connecting = [x for x in running if not self.agents[x].uplink.stats.connected]
+            self.revive(host)
+            connecting.append(host)
 
-    async def _greeted(self, hosts: Sequence[str]) -> None:
-        """Wait until these agents are connected, at most `_WAVE_S` seconds."""
-        until_s = self._world.clock() + _WAVE_S
-        while self._world.clock() < until_s:
-            agents = [self.agents[host] for host in hosts if host in self.agents]
-            if all(agent.uplink.stats.connected for agent in agents):
-                return
-            await self._world.wait(asyncio.Event(), _POLL_S)
+    async def _refresh(self, hosts: Sequence[str]) -> None:
+        """Make each agent report again at the interval."""
+        began_s = self._world.clock()
+        for after_s, host in refreshes(self._plan.hosts, hosts, self._refresh_interval_s):
+            await self._world.wait(asyncio.Event(), began_s + after_s - self._world.clock())
+            if host in self.agents:
+                self.observe(host)
+            elif host is None and self.crawl is not None:
+                self.crawl.look(self._fabric)
 
     def observe(self, host: str) -> None:
         """Make a running agent report its ports now."""
@@ -342,6 +348,11 @@ class _Lent:
 
     async def close(self) -> None:
         return None
+
+
+def _same(addresses: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """The addresses of each reporter."""
+    return lambda _: tuple(addresses)
 
 
 def _bulk(fabric: SimFabric, adapter: SimAdapter) -> Bulk:

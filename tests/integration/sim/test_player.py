@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import pytest
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.infiniband.ibnetdiscover import parse
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_sim.agents.player import Player
+from hyperscout_sim.agents.schedule import spread
 from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.fabric.nvlink import dead_link, hgx_host, pcie_host
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
@@ -266,6 +268,47 @@ async def test_lldp_is_heard_where_a_cable_is_and_nothing_where_none_is() -> Non
         await collector.stop()
 
 
+async def test_at_most_64_agents_connect_at_a_time() -> None:
+    time = FakeTime()
+    collector = await FakeCollector(answer_hello=grpc.StatusCode.UNAVAILABLE).start()
+    fabric = single_rack(70)
+    player = Player(fabric, [collector.target], clock=time.clock, wall_ns=time.wall_ns, wait=time.wait)
+    task = asyncio.create_task(player.run())
+    try:
+        await collector.until(lambda: len({hello.node for hello in collector.hellos}) == 64)
+        await time.pass_s(5)
+        assert len(player.agents) == 64, "none of them is connected"
+        await player.kill(fabric.hosts[0])
+        await time.pass_s(1)
+        assert len(player.agents) == 64, "the next one has the place of the one that ended"
+        collector.answer_hello = None
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(player.agents) < 69:
+                await time.pass_s(1)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await collector.stop()
+
+
+async def test_agents_are_spread_over_the_addresses_and_move_to_the_next() -> None:
+    collectors = [await FakeCollector().start() for _ in range(2)]
+    fabric = single_rack(4)
+    player = Player(fabric, spread(fabric.hosts, [x.target for x in collectors]))
+    task = asyncio.create_task(player.run())
+    first, second = collectors
+    try:
+        await eventually(lambda: player.streaming == 4)
+        assert {hello.node for hello in first.hellos} == {"node-0001", "node-0003"}
+        assert {hello.node for hello in second.hellos} == {"node-0002", "node-0004"}
+        await first.stop()
+        await second.until(lambda: {hello.node for hello in second.hellos} == set(fabric.hosts))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await second.stop()
+
+
 async def test_every_agent_looks_again_after_a_while_and_sends_what_grew_old() -> None:
     time = FakeTime()
     collector = await FakeCollector().start()
@@ -335,8 +378,8 @@ def all_answer(collector: FakeCollector) -> bool:
 async def test_a_crawl_tells_of_all_switches_and_cables_are_ethernet_alone() -> None:
     async with played(FABRIC, crawl="crawl") as (collector, player):
         await collector.until(lambda: all_answer(collector))
+        await eventually(lambda: player.settled and player.streaming == len(FABRIC.hosts) + 1)
         assert {probe for _, probe, _ in collector.evidence} == {"lldp", "snmp"}
-        assert player.streaming == len(FABRIC.hosts) + 1
         leaf = next(x for x in FABRIC.switches if x.level == 1)
         cable = next(c for c in FABRIC.cables if c.b == leaf.guid)
         cabled = up(collector, leaf.name)
