@@ -1,14 +1,16 @@
 """A process with a part of the simulated agents. `run.py` starts it."""
 
 import asyncio
+import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_runtime.credentials import Credentials
 from hyperscout_sim.agents.player import Player
+from hyperscout_sim.agents.schedule import spread
 from hyperscout_sim.fabric.shapes import cluster
 
 from hyperscout_cli.loadtest.certificates import client_credentials
@@ -16,6 +18,7 @@ from hyperscout_cli.loadtest.child import Message, end, messages, send_to_parent
 from hyperscout_cli.loadtest.link_schedule import host_links
 
 _REPORT_EVERY_S = 0.2
+Acknowledged = tuple[str, str, str, int, str]  # node, probe, subject, when it was observed (ns), its digest
 UPLINK = "hyperscout_agent.uplink.uplink"  # logs why a connection failed
 
 
@@ -28,7 +31,7 @@ async def main() -> None:
     links = host_links(fabric)
     player = Player(
         fabric,
-        [job["target"]],
+        spread(fabric.hosts, job["targets"]),
         lldp=True,
         refresh_interval_s=job["refresh_interval_s"],
         part=part,
@@ -36,11 +39,13 @@ async def main() -> None:
     )
     owner = fabric.node_map()
     done = 0
+    unsettled = Unsettled(part)
 
     async def report() -> None:
         """Tell the parent the state of the agents, several times a second."""
         while True:
-            settled = len(player.agents) == len(part) and player.settled
+            unsettled.saw(host for host, agent in player.agents.items() if agent.settled)
+            settled = not unsettled.hosts and player.streaming == len(part)
             findings = sum(len(agent.store) for agent in player.agents.values()) if settled else 0
             state = {"streaming": player.streaming, "settled": settled, "findings": findings}
             send_to_parent(at_ns=time.monotonic_ns(), commands=done, **state)
@@ -52,6 +57,8 @@ async def main() -> None:
             tasks.append(asyncio.create_task(_played(player)))
         elif "renew" in command:
             renew(player)
+        elif "connected" in command:
+            send_to_parent(acknowledged=acknowledged(player, connected=command["connected"]))
         elif "link" in command:
             # All processes change their fabric, since each may have the agent that sweeps it.
             at_ns, cable = time.monotonic_ns(), links[command["link"]]
@@ -59,8 +66,26 @@ async def main() -> None:
             if owner[cable.a] in player.agents:
                 send_to_parent(at_ns=at_ns, made=command["change"])
         done += 1
+        unsettled.command()
     del tasks  # they run until here
     end()
+
+
+class Unsettled:
+    """The agents that were not settled since the last command.
+
+    All agents are never settled at one time: while thousands report again, a few wait for acknowledgements.
+    """
+
+    def __init__(self, part: Iterable[str]) -> None:
+        self._part = frozenset(part)
+        self.hosts = set(self._part)
+
+    def command(self) -> None:
+        self.hosts = set(self._part)
+
+    def saw(self, settled: Iterable[str]) -> None:
+        self.hosts.difference_update(settled)
 
 
 def _credentials(job: Message) -> Callable[[str], Credentials]:
@@ -87,6 +112,27 @@ def renew(player: Player) -> None:
                 else:
                     finding.infiniband.link_downed += 1
                 agent.store.put(finding)
+
+
+def acknowledged(player: Player, *, connected: bool) -> list[Acknowledged]:
+    """Findings of agents that are connected, or are not. A collector has acknowledged all that they have."""
+    return [
+        (agent.host, probe, subject, finding.observed_at.ToNanoseconds(), content_digest(finding))
+        for agent in player.agents.values()
+        if agent.uplink.stats.connected is connected
+        if agent.uplink.stats.batches_acked and not agent.store.dirty
+        for probe in ("lldp", "infiniband")
+        for subject in agent.store.subjects(probe)
+        if (finding := agent.store.get(probe, subject)) is not None
+    ]
+
+
+def content_digest(finding: Finding) -> str:
+    """The same for findings that differ in nothing but their time."""
+    content = Finding()
+    content.CopyFrom(finding)
+    content.ClearField("observed_at")
+    return hashlib.sha256(content.SerializeToString(deterministic=True)).hexdigest()
 
 
 async def _played(player: Player) -> None:

@@ -5,6 +5,7 @@ import logging
 import signal
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -32,7 +33,8 @@ Examples:
   hyperscout loadtest --agents 1000
   hyperscout loadtest --agents 10000 --processes 2 --changes-per-minute 100 -o json
   hyperscout loadtest --agents 10000 --plaintext --changes 0 --restart
-  hyperscout loadtest --collector test-collector:50051 --tls-ca ca.crt""",
+  hyperscout loadtest --collector test-collector:50051 --tls-ca ca.crt
+  hyperscout loadtest --collector replica-0:50051,replica-1:50051 --tls-ca ca.crt""",
 )
 @click.option(
     "--agents", type=WholeNumber(1, 100_000), default=1000, show_default=True, help="Number of agents."
@@ -91,7 +93,7 @@ def loadtest(
     plaintext: bool,
     restart: bool,
     timeout_s: float,
-    collector: Endpoint | None,
+    collectors: Sequence[Endpoint],
     output: str,
 ) -> int:
     """Measure a collector with thousands of simulated agents, each with a connection of its own.
@@ -102,7 +104,8 @@ def loadtest(
     change, and what the collector and the agents' processes use.
 
     An existing collector (--collector) gets one node for each agent: use a collector for tests, with
-    `authenticate: none`.
+    `authenticate: none`. Replicas with PostgreSQL (--collector ADDR,ADDR,...) share the agents evenly. An
+    agent whose replica ends moves to the next address. The watcher is at the first one.
     """
     # A missing package of the collector or of LLDP ends the load test here, with the names of the extras.
     import hyperscout_collector.app.replica.process  # noqa: F401
@@ -110,11 +113,11 @@ def loadtest(
 
     if duration_s is not None and changes is not None:
         raise click.UsageError("--duration and --changes: give one of them")
-    if collector is not None and (plaintext or restart):
+    if collectors and (plaintext or restart):
         raise click.UsageError("--plaintext and --restart need a new collector: leave out --collector")
     if changes is None:
         changes = round((duration_s or 180.0) * changes_per_minute / 60)
-    target = None if collector is None else existing(collector)
+    target = existing(collectors) if collectors else None
     with_tls = target.credentials.ca is not None if target is not None else not plaintext
     settings = LoadTestSettings(
         agents, processes, changes, changes_per_minute, refresh_interval_s, timeout_s, with_tls, restart
@@ -157,15 +160,18 @@ def _local_ports() -> int:
     return int(last) - int(first) + 1
 
 
-def existing(endpoint: Endpoint) -> Target:
-    """The collector at an address. Raises CliError if it has agents, also those of an earlier load test."""
+def existing(endpoints: Sequence[Endpoint]) -> Target:
+    """The collectors at some addresses, which share their credentials.
+
+    Raises CliError if one has agents, also those of an earlier load test.
+    """
     from hyperscout_cli.remote.client import Collector
 
-    with Collector(endpoint) as connection:
-        status = connection.status()
-        if known := [agent.node for agent in status.agents]:
-            raise CliError(
-                f"the collector at {connection.address} has {count(len(known), 'agent')}, such as "
-                f"{known[0]}: use a collector for tests, with an empty data_dir"
-            )
-        return Target(connection.address, endpoint.credentials)
+    for endpoint in endpoints:
+        with Collector(endpoint) as connection:
+            if known := [agent.node for agent in connection.status().agents]:
+                raise CliError(
+                    f"the collector at {connection.address} has {count(len(known), 'agent')}, such as "
+                    f"{known[0]}: use a collector for tests, with an empty data_dir"
+                )
+    return Target([endpoint.address for endpoint in endpoints], endpoints[0].credentials)

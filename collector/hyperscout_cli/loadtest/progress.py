@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from hyperscout_cli.loadtest.child import LoadTestError, Message
 from hyperscout_cli.loadtest.link_schedule import Change
@@ -16,15 +17,16 @@ class Progress:
     def __init__(self, agents: int, processes: int, say: Callable[[str], None]) -> None:
         self.commands = 0  # sent to each process of agents
         self.changes = 0  # of links that are measured; the last one has this number
+        self.made_ns: dict[int, int] = {}  # by number of the change
+        self.seen_ns: dict[int, int] = {}
         self.pending: dict[int, tuple[bool, int]] = {}  # link -> whether it goes down, number of the change
         self.nodes = 0  # that the watcher sees in the tree
         self.published_ns = 0  # when the watcher got its last event
         self.complete_ns = 0  # when it first saw all nodes
+        self.acknowledged: dict[int, Any] = {}  # the last answer of each process of agents
         self._agents = agents
         self._processes = processes
         self._say = say
-        self._made_ns: dict[int, int] = {}  # by number of the change
-        self._seen_ns: dict[int, int] = {}
         self._states: dict[int, Message] = {}  # the newest of each process of agents
         self._news = asyncio.Event()
         self._failed = ""
@@ -33,7 +35,9 @@ class Progress:
         if "warning" in message:
             self._say(f"an agent warns: {message['warning']}")
         elif "made" in message:
-            self._made_ns[message["made"]] = message["at_ns"]
+            self.made_ns[message["made"]] = message["at_ns"]
+        elif "acknowledged" in message:
+            self.acknowledged[process] = message["acknowledged"]
         else:
             self._states[process] = message
         self._news.set()
@@ -47,7 +51,7 @@ class Progress:
             goes_down, number = self.pending.get(change.link, (None, 0))
             if goes_down is change.down:
                 del self.pending[change.link]
-                self._seen_ns[number] = at_ns
+                self.seen_ns[number] = at_ns
         self._news.set()
 
     def fail(self, reason: str) -> None:
@@ -66,8 +70,8 @@ class Progress:
     @property
     def latencies_s(self) -> Mapping[int, float]:
         """Seconds until the watcher saw a change, by its number; only of changes that it saw."""
-        seen_ns = self._seen_ns
-        return {n: (seen_ns[n] - at_ns) / 1e9 for n, at_ns in self._made_ns.items() if n in seen_ns}
+        seen_ns = self.seen_ns
+        return {n: (seen_ns[n] - at_ns) / 1e9 for n, at_ns in self.made_ns.items() if n in seen_ns}
 
     @property
     def ready(self) -> bool:
@@ -89,10 +93,14 @@ class Progress:
         """When the last process said so."""
         return max(int(state["at_ns"]) for state in self._states.values())
 
+    @property
+    def streaming(self) -> int:
+        """Number of agents that are connected."""
+        return sum(state["streaming"] for state in self._states.values())
+
     def connected(self) -> str:
         """The connected agents and the published nodes in words."""
-        streaming = sum(state["streaming"] for state in self._states.values())
-        return f"{streaming} of {self._agents} agents are connected, {self.nodes} nodes are published"
+        return f"{self.streaming} of {self._agents} agents are connected, {self.nodes} nodes are published"
 
     async def until(self, expected: str, holds: Callable[[], bool], timeout_s: float) -> None:
         """Wait until `holds`, and print progress. Raises LoadTestError."""

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from hyperscout_cli.loadtest.child import Child, child, cpu_s, rss_mib
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States
 from hyperscout_cli.loadtest.link_schedule import LinkSchedule
 from hyperscout_cli.loadtest.progress import Progress
-from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings
+from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings, rest_s
 from hyperscout_cli.loadtest.watcher import Port, links_by_port, watch
 
 _QUIET_S = 2.0  # without a new generation, before links change
@@ -35,20 +35,25 @@ Usage = tuple[float | None, float]  # processor time of the collector (None = el
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A collector that runs already, and the credentials of all agents for it."""
+    """Running collectors that share their agents. The watcher is at the first one.
 
-    address: str
-    credentials: Credentials
+    `credentials`: of all agents and the watcher. `authority`: a folder with an authority (`make_authority`)
+    that issues a certificate to each of them, in place of the credentials.
+    """
+
+    addresses: Sequence[str]
+    credentials: Credentials = field(default_factory=Credentials)
+    authority: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The running processes. `collector_pid` None: an existing collector."""
+    """The running processes. `collector_pid` None: existing collectors."""
 
     settings: LoadTestSettings
     progress: Progress
     agents: Sequence[Child]
-    collector_pid: int | None
+    collector_pid: int | None = None
 
     def send(self, **command: object) -> None:
         """Send a command to all processes of agents."""
@@ -75,13 +80,12 @@ async def run(
     flags: Mapping[str, str] = MappingProxyType({}),
     watcher: Watcher = watch,
 ) -> Report:
-    """Run a load test with its files in an empty `folder`. `given`: use this collector, and start none.
+    """Run a load test with its files in an empty `folder`. `given`: use these collectors, and start none.
 
     `flags`: of a collector that is started. `watcher`: reports what is published to the given `Progress`.
 
     Raises LoadTestError, and DemoError of a collector that does not start.
     """
-    progress = Progress(settings.agents, settings.processes, say)
     tls = given is None and settings.tls
     if tls:
         make_authority(folder)
@@ -92,23 +96,14 @@ async def run(
         if given is None:
             say("starting a collector ...")
             own = await collector.enter_async_context(_collector(folder, tls, flags))
-            own.ended.add_done_callback(progress.collector_ended)
             empty = rss_mib(own.pid)
-            given = Target(own.address, Credentials())
-        access = {"folder": folder} if tls else {"given": asdict(given.credentials)}
-        job = {"agents": settings.agents, "target": given.address, **access}
-        agents = []
-        for part in range(settings.processes):
-            receive = partial(progress.of_agents, part)
-            agents.append(await stack.enter_async_context(child(receive, progress.fail)))
-            share = {"part": part, "parts": settings.processes}
-            agents[part].send(**job, **share, refresh_interval_s=settings.refresh_interval_s)
-        links = links_by_port(cluster(settings.agents))  # meanwhile the agents' processes do the same
-        credentials = client_credentials(folder, "reader/loadtest") if tls else given.credentials
-        await stack.enter_async_context(beside(watcher(given.address, credentials, links, progress)))
-        load = Load(settings, progress, agents, own.pid if own is not None else None)
-        await load.until("the processes of the agents are ready", lambda: progress.ready)
-        states = await _start(load)
+            given = Target([own.address], authority=folder if tls else None)
+        load = await stack.enter_async_context(simulated(settings, say, given, watcher))
+        progress = load.progress
+        if own is not None:
+            own.ended.add_done_callback(progress.collector_ended)
+            load = replace(load, collector_pid=own.pid)
+        states = await start(load)
         with_agents = rss_mib(own.pid) if own is not None else 0.0
         changes = await _changes(load, say) if settings.changes else None
         say("changing all findings ...")
@@ -119,10 +114,36 @@ async def run(
             say("restarting the collector ...")
             own.ended.remove_done_callback(progress.collector_ended)
             await collector.aclose()
-            again = await stack.enter_async_context(_collector(folder, tls, flags, given.address))
+            again = await stack.enter_async_context(_collector(folder, tls, flags, own.address))
             again.ended.add_done_callback(progress.collector_ended)
             restart = await _states(replace(load, collector_pid=again.pid), "reconnect")
         return Report(settings, states, changes, updates, memory, restart)
+
+
+@asynccontextmanager
+async def simulated(
+    settings: LoadTestSettings, say: Callable[[str], None], target: Target, watcher: Watcher = watch
+) -> AsyncIterator[Load]:
+    """Processes of agents, which connect when they `start`, and a watcher. Raises LoadTestError."""
+    progress = Progress(settings.agents, settings.processes, say)
+    credentials = target.credentials
+    access: dict[str, Any] = {"given": asdict(credentials)}
+    if target.authority is not None:
+        access = {"folder": target.authority}
+        credentials = client_credentials(target.authority, "reader/loadtest")
+    job = {"agents": settings.agents, "targets": list(target.addresses), **access}
+    async with AsyncExitStack() as stack:
+        agents = []
+        for part in range(settings.processes):
+            receive = partial(progress.of_agents, part)
+            agents.append(await stack.enter_async_context(child(receive, progress.fail)))
+            share = {"part": part, "parts": settings.processes}
+            agents[part].send(**job, **share, refresh_interval_s=settings.refresh_interval_s)
+        links = links_by_port(cluster(settings.agents))  # meanwhile the agents' processes do the same
+        await stack.enter_async_context(beside(watcher(target.addresses[0], credentials, links, progress)))
+        load = Load(settings, progress, agents)
+        await load.until("the processes of the agents are ready", lambda: progress.ready)
+        yield load
 
 
 def _collector(
@@ -144,7 +165,7 @@ def _collector(
     return running_collector(folder / "data", settings)
 
 
-async def _start(load: Load) -> States:
+async def start(load: Load) -> States:
     """Start the agents, and measure until their states are stored and all nodes are published."""
     settings, progress = load.settings, load.progress
     began_ns = time.monotonic_ns()
@@ -170,9 +191,11 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     settings, progress = load.settings, load.progress
     last = settings.agents * RAILS - 1
     schedule = LinkSchedule(last)
-    await _first_change(load, last)
+    # Until an agent has been connected for an interval, it may report less than it does later.
+    steady_s = time.monotonic() + settings.refresh_interval_s
+    await first_change(load, last)
+    rest_load = await _rest_load(load, steady_s, say)
     every_s = 60 / settings.changes_per_minute
-    rest_load = await _rest_load(load, min(settings.refresh_interval_s, settings.changes * every_s), say)
     say(f"changing {settings.changes} links, one each {every_s:g} s ...")
     before = load.usage()
     began_s = due_s = said_s = time.monotonic()
@@ -207,19 +230,28 @@ async def _changes(load: Load, say: Callable[[str], None]) -> Changes:
     )
 
 
-async def _rest_load(load: Load, rest_s: float, say: Callable[[str], None]) -> float | None:
-    """Measure the collector without changes: the processor cores that it uses. None = it is elsewhere."""
+async def _rest_load(load: Load, steady_s: float, say: Callable[[str], None]) -> float | None:
+    """Measure the collector without changes, from a time: the processor cores that it uses.
+
+    None = it is elsewhere.
+    """
     if load.collector_pid is None:
         return None
-    say(f"measuring the collector at rest for {rest_s:g} s ...")
+    say(f"measuring the collector at rest for {rest_s(load.settings):g} s ...")
+    await idle(load, steady_s)
     before, began_s = cpu_s(load.collector_pid), time.monotonic()
-    while (took_s := time.monotonic() - began_s) < rest_s:
-        await asyncio.sleep(_CHECK_EVERY_S)
+    await idle(load, began_s + rest_s(load.settings))
+    return (cpu_s(load.collector_pid) - before) / (time.monotonic() - began_s)
+
+
+async def idle(load: Load, until_s: float) -> None:
+    """Wait until a time, monotonic. Raises LoadTestError if a process fails."""
+    while (left_s := until_s - time.monotonic()) > 0:
+        await asyncio.sleep(min(_CHECK_EVERY_S, left_s))
         load.progress.check()
-    return (cpu_s(load.collector_pid) - before) / took_s
 
 
-async def _first_change(load: Load, link: int) -> None:
+async def first_change(load: Load, link: int) -> None:
     """Cut a link that stays down. It is not measured.
 
     The collector publishes new cables up to 30 s later, or with any other change. A link that was not

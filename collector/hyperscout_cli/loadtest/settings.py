@@ -1,5 +1,6 @@
 """The settings of a load test, and whether they fit. No I/O."""
 
+import math
 from dataclasses import dataclass
 
 import click
@@ -10,6 +11,7 @@ from hyperscout_cli.remote.open_files import check_open_files
 RAILS = 4  # of `hyperscout_sim.fabric.shapes.cluster`
 _QUIET_MIN = QUIET_S / 60
 _MOST_DOWN = 4  # at most one link in so many is down
+_MOST_REST_S = 60.0
 _WATCHERS = 1  # it connects from a local port too
 
 
@@ -28,6 +30,13 @@ class LoadTestSettings:
     timeout_s: float = 600.0
     tls: bool = True
     restart: bool = False
+
+
+def rest_s(settings: LoadTestSettings) -> float:
+    """How long to measure at rest: as long as links change, at most a minute, in whole refresh intervals."""
+    wanted_s = min(_MOST_REST_S, settings.changes * 60 / settings.changes_per_minute)
+    interval_s = settings.refresh_interval_s
+    return interval_s * max(1, math.ceil(wanted_s / interval_s))
 
 
 def check(settings: LoadTestSettings, most_files: int, local_ports: int, *, own_collector: bool) -> None:

@@ -110,24 +110,27 @@ def collector_options(command: Command) -> Command:
 def existing_collector_options(command: Command) -> Command:
     """--collector and TLS, for a command that otherwise starts a collector of its own.
 
-    The command gets an `Endpoint`, or None. The environment names no collector here: it may be a real one.
+    The command gets `collectors`, one `Endpoint` for each address. The environment names no collector here:
+    it may be a real one.
     """
     names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "insecure")
 
     @functools.wraps(command)
     def with_endpoint(*args: Any, collector: str | None, **more: Any) -> Any:
         shown = {name: more.pop(name) for name in names}
-        address = collector or click.get_current_context().find_root().params.get("collector")
-        endpoint = None if address is None else Endpoint(address, _CHECK_TIMEOUT_S, **shown)
-        return command(*args, collector=endpoint, **more)
+        given = collector or click.get_current_context().find_root().params.get("collector") or ""
+        addresses = [address for part in given.split(",") if (address := part.strip())]
+        endpoints = [Endpoint(address, _CHECK_TIMEOUT_S, **shown) for address in addresses]
+        return command(*args, collectors=endpoints, **more)
 
     found: Command = with_endpoint
     for option in reversed((*_TLS, _INSECURE)):
         found = option(found)
     return click.option(
         "--collector",
-        metavar="ADDR",
-        help="Use the collector at host:port, in place of a new one. It must have no other agents.",
+        metavar="ADDR,...",
+        help="Use the collector at host:port, or its replicas, in place of a new one. It must have no other "
+        "agents.",
     )(found)
 
 

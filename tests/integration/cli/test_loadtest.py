@@ -15,6 +15,8 @@ from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import cluster
 from support.collector_process import collector_process
 from support.collectors import playing
+from support.postgresql import Postgresql
+from support.replicas import leads, replica, store_flags
 from support.waiting import TIMEOUT_S, eventually
 
 COMMAND = [sys.executable, "-m", "hyperscout_cli.main", "loadtest"]
@@ -67,8 +69,8 @@ async def result(process: asyncio.subprocess.Process) -> tuple[int | None, str, 
 
 
 async def test_a_small_run_with_tls_prints_all_figures(tmp_path: Path) -> None:
-    flags = "--agents 20 --processes 2 --changes 4 --changes-per-minute 120 --restart -o json"
-    async with loadtest(tmp_path, *flags.split()) as process:
+    flags = "--agents 20 --processes 2 --changes 4 --changes-per-minute 120 --refresh-interval 1s --restart"
+    async with loadtest(tmp_path, *flags.split(), "-o", "json") as process:
         code, out, err = await result(process)
         assert code == 0, err
         assert pids(tmp_path) == []
@@ -133,6 +135,24 @@ async def test_a_given_collector_is_measured_without_its_own_figures(tmp_path: P
         found = json.loads(out)
         assert (found["tls"], found["memoryMib"], found["changes"]) == (False, None, None)
         assert found["states"]["collectorCpuS"] is None
+
+
+async def test_replicas_share_the_agents(tmp_path: Path, shared_postgresql: Postgresql) -> None:
+    database = shared_postgresql.new_database()
+    flags = store_flags(shared_postgresql, database)
+    async with replica(tmp_path, flags, "a") as one, replica(tmp_path, flags, "b") as other:
+        await leads([one, other])
+        addresses = f"{one.address},{other.address}"
+        words = "--agents 9 --processes 2 --changes 2 --changes-per-minute 120 -o json"
+        async with loadtest(tmp_path / "files", "--collector", addresses, *words.split()) as process:
+            code, out, err = await result(process)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["changes"]["seen"] == 2
+    assert found["updates"]["findings"] >= 72, "eight of each agent at any replica"
+    statement = "SELECT count(DISTINCT node) FROM findings GROUP BY sequence = 0"  # 0: the leader took it
+    by_replica = shared_postgresql.execute(database, statement)
+    assert sorted(number for (number,) in by_replica) == [4, 5]
 
 
 async def test_a_collector_with_other_agents_is_refused(tmp_path: Path) -> None:

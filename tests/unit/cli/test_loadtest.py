@@ -7,10 +7,11 @@ from operator import itemgetter
 import click
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_cli.loadtest.agents_process import Unsettled
 from hyperscout_cli.loadtest.figures import Changes, Memory, Report, States, percentile
 from hyperscout_cli.loadtest.link_schedule import QUIET_S, Change, LinkSchedule, host_links
 from hyperscout_cli.loadtest.progress import Progress
-from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings, check
+from hyperscout_cli.loadtest.settings import RAILS, LoadTestSettings, check, rest_s
 from hyperscout_cli.loadtest.watcher import OPTIONS, links_by_port, links_down
 from hyperscout_cli.remote.client import MAX_ANSWER_BYTES
 from hyperscout_cli.shared.tables import lines
@@ -133,6 +134,24 @@ def test_what_does_not_fit_is_refused(wanted: LoadTestSettings, files: int, *, o
 
 
 @pytest.mark.parametrize(
+    ("changes", "per_minute", "interval_s", "expected_s"),
+    [
+        (300, 100, 60, 60),
+        (30, 60, 60, 60),
+        (4, 120, 1, 2),
+        (3, 120, 1, 2),
+        (300, 100, 25, 75),
+        (9, 60, 300, 300),
+    ],
+)
+def test_the_time_at_rest_has_whole_refresh_intervals(
+    changes: int, per_minute: int, interval_s: float, expected_s: float
+) -> None:
+    wanted = replace(settings(changes=changes, per_minute=per_minute), refresh_interval_s=interval_s)
+    assert rest_s(wanted) == expected_s
+
+
+@pytest.mark.parametrize(
     ("wanted", "own"),
     [
         (settings(agents=10_000), True),
@@ -144,6 +163,16 @@ def test_what_does_not_fit_is_refused(wanted: LoadTestSettings, files: int, *, o
 )
 def test_what_fits_is_accepted(wanted: LoadTestSettings, *, own: bool) -> None:
     check(wanted, 20_000, 38_001, own_collector=own)
+
+
+def test_agents_are_settled_when_each_was_since_the_last_command() -> None:
+    unsettled = Unsettled(["a", "b"])
+    unsettled.saw(["a"])
+    assert unsettled.hosts == {"b"}
+    unsettled.saw(["b"])  # meanwhile `a` reports again
+    assert not unsettled.hosts
+    unsettled.command()
+    assert unsettled.hosts == {"a", "b"}
 
 
 def test_the_links_that_a_topology_calls_missing_are_found_by_their_ethernet_ports() -> None:
