@@ -53,6 +53,12 @@ class Postgresql:
             source = f"host={copy_of.folder} user={USER} password='{PASSWORD}'"
             self._run("pg_basebackup", "-D", self.data, "-d", source, "-R", "-c", "fast")
 
+    @property
+    def pid(self) -> int:
+        """Of the first process of the server, the parent of the others."""
+        assert self._process is not None
+        return self._process.pid
+
     def give(self, folder: Path) -> None:
         """Let the server write a folder."""
         if self._user is not None:

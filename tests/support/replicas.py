@@ -14,8 +14,12 @@ from support.waiting import eventually
 
 
 def store_flags(postgresql: Postgresql, name: str) -> tuple[str, ...]:
-    password = str(postgresql.password_file)
-    return *QUICK_FLAGS, "--store", postgresql.url(name), "--store-password-file", password
+    return *QUICK_FLAGS, *database_flags(postgresql, name)
+
+
+def database_flags(postgresql: Postgresql, name: str) -> tuple[str, ...]:
+    """With the default waits."""
+    return "--store", postgresql.url(name), "--store-password-file", str(postgresql.password_file)
 
 
 @asynccontextmanager
