@@ -92,3 +92,17 @@ def _changes(old: Iterable[T], new: Iterable[T], key: Callable[[T], object]) -> 
         tuple(x for k, x in before.items() if k not in after),
         tuple((before[k], x) for k, x in after.items() if k in before and before[k] != x),
     )
+
+
+def same_members(a: Topology, b: Topology) -> bool:
+    """Whether two trees have the same HyperNodes with the same members.
+
+    Conditions and switches are ignored: a condition reports a missing switch at once.
+    """
+
+    def shape(h: HyperNode) -> tuple[object, ...]:
+        return (h.name, h.tier, h.tier_name, h.parent, h.children, h.nodes)
+
+    return len(a.hypernodes) == len(b.hypernodes) and all(
+        x is y or shape(x) == shape(y) for x, y in zip(a.hypernodes, b.hypernodes, strict=True)
+    )

@@ -1,12 +1,14 @@
 """Keeps the placer's `Capacity` in step with the published topology and the unused resources of the nodes.
 
-A large topology is read in a thread. Until it is read, the capacity is that of the previous topology.
+A topology with the tree of the previous one is read at once: only the health of nodes and domains differs.
+Otherwise a large topology is read in a thread. Until it is read, the capacity is that of the previous one.
 """
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.diff import same_members
 from hyperscout_topology.gaps import named_only
 from hyperscout_topology.topology import Topology
 
@@ -14,7 +16,7 @@ from hyperscout_placer.book.node_capacity import NodeCapacity
 from hyperscout_placer.cluster.capacity import Capacity, Resources
 from hyperscout_placer.cluster.forest import Forest, ForestError
 from hyperscout_placer.cluster.numa_zones import ZoneDevices
-from hyperscout_placer.cluster.speeds import TierSpeed, speeds_of
+from hyperscout_placer.cluster.speeds import LazySpeeds, TierSpeed
 
 IN_A_THREAD = 2_000  # nodes in a topology; from this size on, reading takes several ms
 _AT_ONCE = 5_000  # changed nodes; from this number on, the whole capacity is computed anew
@@ -34,6 +36,7 @@ class FreeCapacity:
         self.nodes = NodeCapacity()
         self._unused_known = False
         self._capacity: Capacity | None = None
+        self._tree: Topology | None = None  # that `_capacity` was read from, with all its nodes
         self._adopted = 0  # number of topologies that were read or refused
         self._dirty: set[str] | None = None  # nodes that change while a topology is read in a thread
         self._runs = False
@@ -70,12 +73,24 @@ class FreeCapacity:
 
     def set_topology(self, topology: Topology) -> None:
         self.topology = topology
+        if (capacity := self._capacity) is None or not self._has_same_tree(topology):
+            self._read_anew(topology)
+            return
+        self._wake.clear()
+        self._adopt(topology, capacity.copy(capacity.forest.with_health_of(topology)))
+
+    def _has_same_tree(self, topology: Topology) -> bool:
+        """Whether the capacity was read from the same HyperNodes and members, and has all of them."""
+        known = self._tree
+        return known is not None and same_members(known, topology) and known.adapters == topology.adapters
+
+    def _read_anew(self, topology: Topology) -> None:
         if self._runs and sum(len(h.nodes) for h in topology.hypernodes if h.tier == 1) >= IN_A_THREAD:
             self._wake.set()
             return
         self._wake.clear()
         try:
-            self._adopt(*_read(topology, self.nodes))
+            self._adopt(topology, _read(topology, self.nodes))
         except ForestError as error:
             self._cannot_read(error)
 
@@ -84,7 +99,7 @@ class FreeCapacity:
         self.nodes.default = dict(unused)
         self._unused_known = True
         if self.topology is not None:
-            self.set_topology(self.topology)
+            self._read_anew(self.topology)
 
     def set_unused(self, unused: Mapping[str, Resources]) -> None:
         """Set the unused resources of all nodes. Raises CapacityError."""
@@ -148,13 +163,16 @@ class FreeCapacity:
                 self._cannot_read(error)
         else:
             if self._adopted == adopted:  # else the event loop read a newer one
-                self._adopt(*read)
+                self._adopt(topology, read)
                 self.refresh(dirty)
         finally:
             self._dirty = None
 
-    def _adopt(self, capacity: Capacity, speeds: Sequence[TierSpeed]) -> None:
-        self._capacity, self.speeds = capacity, speeds
+    def _adopt(self, topology: Topology, capacity: Capacity) -> None:
+        forest = capacity.forest
+        self._capacity, self.speeds = capacity, LazySpeeds(topology, forest)
+        has_all = sum(len(h.nodes) for h in topology.hypernodes if h.tier == 1) == len(forest.nodes)
+        self._tree = topology if has_all else None
         self._adopted += 1
         self.problem = None
 
@@ -164,10 +182,10 @@ class FreeCapacity:
         self.problem = f"nothing can be placed on the published topology: {error}"
 
 
-def _read(topology: Topology, nodes: NodeCapacity) -> tuple[Capacity, Sequence[TierSpeed]]:
+def _read(topology: Topology, nodes: NodeCapacity) -> Capacity:
     """Read a topology, without hosts that only a GUID identifies. Raises ForestError.
 
-    Takes about 1 s for 100,000 nodes with 8 rails.
+    Takes about 0.4 s for 100,000 nodes.
     """
     forest = Forest.of(named_only(topology))
-    return Capacity(forest, nodes.free(forest.nodes)), speeds_of(topology, forest)
+    return Capacity(forest, nodes.free(forest.nodes))

@@ -96,9 +96,9 @@ class Capacity:
                 for name, amount in resources.items():
                     self._column(name)[at] = amount
 
-    def copy(self) -> "Capacity":
-        """A copy for trials, without the remembered kinds of workers."""
-        other = Capacity(self.forest, {})
+    def copy(self, forest: Forest | None = None) -> "Capacity":
+        """A copy for trials, without the remembered kinds of workers. `forest`: one with the same nodes."""
+        other = Capacity(forest or self.forest, {})
         other._free = {name: column.copy() for name, column in self._free.items()}
         return other
 

@@ -5,7 +5,7 @@ children are a slice of the tier below, and ranks in number order follow the tre
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,6 @@ class Forest:
         Raises ForestError where they are no forest of uniform depth: for example a HyperNode with two
         parents, a cycle, or a node in two HyperNodes of tier 1.
         """
-        health = health_of(topology)
         tiers = _by_tier(topology.hypernodes)
         ordered, parents = _in_tree_order(tiers)
         nodes = tuple(node for h in ordered[0] for node in sorted(h.nodes)) if ordered else ()
@@ -107,19 +106,34 @@ class Forest:
                     child,
                     child_stop,
                     np.array(parent, np.int64),
-                    np.array([health.hypernodes.get(h.name, 0) for h in domains], np.int64),
+                    np.zeros(len(domains), np.int64),
                     np.repeat(np.arange(len(domains)), stop - start),
                 )
             )
-        return cls(
+        healthy = cls(
             topology.generation,
             nodes,
             {node: i for i, node in enumerate(nodes)},
             tuple(layers),
-            np.array([health.nodes.get(node, 0) for node in nodes], np.int64),
-            np.array([node in health.down for node in nodes], np.bool_),
+            np.zeros(len(nodes), np.int64),
+            np.zeros(len(nodes), np.bool_),
             _clusters(nodes),
         )
+        return healthy.with_health_of(topology)
+
+    def with_health_of(self, topology: Topology) -> "Forest":
+        """The forest of another generation with the same HyperNodes and members, see `same_members`."""
+        health = health_of(topology)
+        degraded, down = np.zeros(len(self.nodes), np.int64), np.zeros(len(self.nodes), np.bool_)
+        for node, links in health.nodes.items():
+            degraded[self.index[node]] = links
+        down[[self.index[node] for node in health.down]] = True
+        of_domains = health.hypernodes
+        layers = tuple(
+            replace(layer, degraded=np.array([of_domains.get(x, 0) for x in layer.names], np.int64))
+            for layer in self.layers
+        )
+        return replace(self, generation=topology.generation, layers=layers, degraded=degraded, down=down)
 
     @property
     def top(self) -> int:

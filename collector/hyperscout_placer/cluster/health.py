@@ -18,13 +18,13 @@ whichever rail it serves. It affects all of them alike, so it counts against the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from hyperscout_topology.health import DEGRADING, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.memo import nodes_of_adapters
+from hyperscout_topology.memo import memoized, nodes_of_adapters
 from hyperscout_topology.topology import Anomaly, Topology
 
 _Ends = frozenset[tuple[str, str | None]]
@@ -51,7 +51,7 @@ def health_of(topology: Topology) -> Health:
     relevant = [x for x in topology.anomalies if x.kind in DEGRADING]
     if not relevant and not topology.nodes_without_evidence:
         return Health(frozenset(), {}, {})
-    nodes = {n for h in topology.hypernodes if not h.children for n in h.nodes}
+    nodes = _all_of([h.nodes for h in topology.hypernodes if not h.children])
     down = nodes.intersection(topology.nodes_without_evidence)
     owner = nodes_of_adapters(topology.adapters) if relevant else {}
     domains = {h.name for h in topology.hypernodes}
@@ -76,6 +76,11 @@ def health_of(topology: Topology) -> Health:
         for name, count in missing.items():
             hypernodes[name] = hypernodes.get(name, 0) + count * usual[name]
     return Health(frozenset(down), _links(own), hypernodes)
+
+
+@memoized
+def _all_of(domains: Sequence[Sequence[str]]) -> frozenset[str]:
+    return frozenset().union(*domains)
 
 
 def _of_a_strangers_link(anomaly: Anomaly, switches: set[str]) -> bool:

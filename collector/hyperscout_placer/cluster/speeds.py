@@ -6,8 +6,9 @@ read from the speeds of links, else assumed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 from hyperscout_topology.topology import HyperNode, Measured, Tier, Topology
@@ -47,6 +48,33 @@ class TierSpeed:
     latency_source: Source = "assumed"
     bandwidth_source: Source = "assumed"
     node_gbps: Floats | None = field(default=None, compare=False, repr=False)
+
+
+class LazySpeeds(Sequence[TierSpeed]):
+    """The result of `speeds_of`, which is called at the first use.
+
+    It takes tens of ms for 10,000 nodes, and most generations end before a prediction needs it. Use it in
+    a thread where the topology is large.
+    """
+
+    def __init__(self, topology: Topology, forest: Forest) -> None:
+        self._of = topology, forest
+
+    @cached_property
+    def _speeds(self) -> Sequence[TierSpeed]:  # two threads may both compute it, with the same result
+        return speeds_of(*self._of)
+
+    @overload
+    def __getitem__(self, index: int) -> TierSpeed: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[TierSpeed]: ...
+
+    def __getitem__(self, index: int | slice) -> TierSpeed | Sequence[TierSpeed]:
+        return self._speeds[index]
+
+    def __len__(self) -> int:
+        return self._of[1].top + 2
 
 
 def speeds_of(topology: Topology, forest: Forest) -> list[TierSpeed]:

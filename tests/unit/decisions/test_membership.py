@@ -9,9 +9,9 @@ from hyperscout_collector.decisions.publication.membership import (
     by_cluster,
     loss,
     nodes_of,
-    same_members,
 )
 from hyperscout_runtime.units import NS
+from hyperscout_topology.diff import same_members
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 

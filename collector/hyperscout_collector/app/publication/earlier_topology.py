@@ -19,10 +19,10 @@ from hyperscout_publish.clusters.cut import cut_to
 from hyperscout_publish.hypernodes.from_hypernodes import topology_of
 from hyperscout_publish.hypernodes.objects import COLLECTION
 from hyperscout_runtime.errors import StartError
+from hyperscout_topology.diff import same_members
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_collector.decisions.publication.membership import same_members
 
 _log = logging.getLogger(__name__)
 

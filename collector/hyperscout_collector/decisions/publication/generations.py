@@ -26,6 +26,7 @@ from hyperscout_inference.hierarchy.conditions import (
 from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.units import NS
+from hyperscout_topology.diff import same_members
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, Topology, over_since
 
@@ -47,7 +48,6 @@ from hyperscout_collector.decisions.publication.membership import (
     Tick,
     loss,
     nodes_of,
-    same_members,
 )
 from hyperscout_collector.decisions.publication.renewal import calmed, is_due, renewed
 from hyperscout_collector.decisions.publication.stamps import (

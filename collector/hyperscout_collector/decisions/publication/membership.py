@@ -47,20 +47,6 @@ class Loss:
 NO_LOSS = Loss(frozenset(), frozenset())
 
 
-def same_members(a: Topology, b: Topology) -> bool:
-    """Whether two trees have the same HyperNodes with the same members.
-
-    Conditions and switches are ignored: a condition reports a missing switch at once.
-    """
-
-    def shape(h: HyperNode) -> tuple[object, ...]:
-        return (h.name, h.tier, h.tier_name, h.parent, h.children, h.nodes)
-
-    return len(a.hypernodes) == len(b.hypernodes) and all(
-        x is y or shape(x) == shape(y) for x, y in zip(a.hypernodes, b.hypernodes, strict=True)
-    )
-
-
 def nodes_of(hypernodes: Sequence[HyperNode]) -> set[str]:
     """Returns all nodes of a tree."""
     return {node for h in hypernodes if not h.children for node in h.nodes}
