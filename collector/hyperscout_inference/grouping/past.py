@@ -1,7 +1,9 @@
 """The domains in which hosts were published before. They decide ties and keep hosts without evidence."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from hyperscout_topology.memo import memoized
@@ -9,6 +11,10 @@ from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.grouping.grouping import Longs
 from hyperscout_inference.grouping.layer import Layer
+
+_FIGURES = ("conditions", "latency_us", "bandwidth_gbps")
+_KEPT = [x.name for x in fields(HyperNode) if x.name not in _FIGURES]
+_FORMER = attrgetter(*_KEPT)
 
 
 class Past:
@@ -62,12 +68,12 @@ class Past:
 def former_domains(previous: Topology | None) -> tuple[HyperNode, ...]:
     """Return the published domains without conditions and figures; the same object while they are equal."""
     domains = () if previous is None else previous.hypernodes
-    return _former(tuple(replace(x, conditions=(), latency_us=None, bandwidth_gbps=None) for x in domains))
+    return _former(tuple(map(_FORMER, domains)))
 
 
-@memoized  # returns the earlier, equal tuple
-def _former(domains: tuple[HyperNode, ...]) -> tuple[HyperNode, ...]:
-    return domains
+@memoized
+def _former(domains: tuple[tuple[Any, ...], ...]) -> tuple[HyperNode, ...]:
+    return tuple(HyperNode(**dict(zip(_KEPT, values, strict=True))) for values in domains)
 
 
 # `Past` compares by identity, so what takes it is kept only while it is the same object.

@@ -5,7 +5,7 @@ messages are absolute, so that a message stays the same while nothing changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from operator import attrgetter
 
@@ -14,7 +14,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
-from hyperscout_topology.memo import memoized
+from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -52,6 +52,7 @@ _INCONSISTENT = (
 INFERENCE_FAILED = "InferenceFailed"  # reason of `Stale`
 
 _ID_OF = attrgetter("id")
+UNTIMED = attrgetter(*(x.name for x in fields(Condition) if x.name != "since_ns"))
 _UPLINK, _HOST_LINK, _NVLINK, _PATH = "uplink", "host link", "NVLink", "path"
 
 
@@ -84,7 +85,8 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
 
     Anomalies count only against the HyperNode that they name, not against its parents; those below a
     confidence of `SURE` count against none. A node without evidence is down. Linear in hosts and links; links
-    are read only if one has an anomaly.
+    are read only if one has an anomaly. A HyperNode that has these conditions already, since any time, is the
+    same object afterwards.
     """
     by_hypernode: dict[str, list[Anomaly]] = {}
     for anomaly in topology.anomalies:
@@ -111,9 +113,12 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
             staleness,
         )
 
-    return replace(
-        topology, hypernodes=tuple(replace(h, conditions=conditions(h)) for h in topology.hypernodes)
-    )
+    def conditioned(h: HyperNode) -> HyperNode:
+        found = conditions(h)
+        same = tuple(map(UNTIMED, found)) == tuple(map(UNTIMED, h.conditions))
+        return h if same else replace(h, conditions=found)
+
+    return replace(topology, hypernodes=tuple(map(conditioned, topology.hypernodes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +220,7 @@ def _degraded(
 ) -> Condition:
     parts: list[str] = []
     reasons: list[str] = []
-    for kind, reason, word in _DEGRADED:
+    for kind, reason, word in _DEGRADED if anomalies else ():
         groups: dict[str, list[str]] = {}
         for anomaly in anomalies:
             if anomaly.kind == kind:
@@ -237,7 +242,7 @@ def _degraded(
 def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
     parts: list[str] = []
     reasons: list[str] = []
-    for kind, reason, words in _INCONSISTENT:
+    for kind, reason, words in _INCONSISTENT if anomalies else ():
         details = [_detail(x) for x in anomalies if x.kind == kind]
         if details:
             reasons.append(reason)
@@ -347,7 +352,9 @@ def _levels(devices: Sequence[str], adapters: Sequence[Adapter], switches: Mappi
 
 def _present(table: LinkTable, devices: set[str]) -> set[frozenset[tuple[str, str]]]:
     """Return the links between these devices, by their ends."""
-    chosen = np.fromiter(map(devices.__contains__, table.devices), np.bool_, len(table.devices))
+    at = positions(table.devices)
+    chosen = np.zeros(len(at), np.bool_)
+    chosen[[at[device] for device in devices if device in at]] = True
     rows = np.nonzero(chosen[table.a] & chosen[table.b])[0]
     columns = (
         table.a[rows].tolist(),

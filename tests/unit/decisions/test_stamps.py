@@ -35,6 +35,22 @@ def test_a_condition_keeps_its_time_until_it_flips(
     assert {c.since_ns for c in stamped([other], tree({}), NOW)[0].conditions} == {NOW}
 
 
+def test_a_hypernode_that_stays_equal_is_the_same_object() -> None:
+    ready, stale = Condition("Ready", "True", "R", "2 of 2"), Condition("Stale", "False", "F", "")
+    past = tuple(
+        replace(h, conditions=(replace(ready, since_ns=BEFORE), replace(stale, since_ns=BEFORE)))
+        for h in tree(leaves_of(2), top=False).hypernodes
+    )
+    before = replace(tree({}), hypernodes=past)
+    one, other = (replace(h, conditions=(ready, stale)) for h in past)
+    assert [x is y for x, y in zip(stamped([one, other], before, NOW), past, strict=True)] == [True, True]
+    fewer = replace(other, switches=())
+    told = replace(one, conditions=(replace(ready, message="1 of 2"), stale))
+    first, second = stamped([told, fewer], before, NOW)
+    assert [(c.message, c.since_ns) for c in first.conditions] == [("1 of 2", BEFORE), ("", BEFORE)]
+    assert second == replace(past[1], switches=())
+
+
 def test_anomalies_of_one_link_go_together_whichever_end_is_named_first() -> None:
     one = lost_uplink(1)
     assert one.peer is not None

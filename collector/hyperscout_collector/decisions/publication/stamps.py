@@ -1,9 +1,11 @@
 """Adds to a generation what inference does not provide: lasting times, what flaps, and the HyperNodes of
 anomalies."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import fields, replace
+from operator import attrgetter
 
+from hyperscout_inference.hierarchy.conditions import UNTIMED
 from hyperscout_topology.link_changes import links_at
 from hyperscout_topology.topology import (
     Anomaly,
@@ -19,6 +21,7 @@ from hyperscout_collector.decisions.publication.damping import Flapping
 
 AnomalyKey = tuple[str, str, str, str, str]
 LinkKey = tuple[tuple[str, str], ...]
+_UNCONDITIONED = attrgetter(*(x.name for x in fields(HyperNode) if x.name != "conditions"))
 
 
 def by_link(anomalies: Iterable[Anomaly]) -> dict[LinkKey, dict[AnomalyKey, Anomaly]]:
@@ -121,21 +124,31 @@ def _with_times(topology: Topology, time: Callable[[int], int]) -> Topology:
 
 
 def stamped(hypernodes: Iterable[HyperNode], before: Topology | None, now_ns: int) -> tuple[HyperNode, ...]:
-    """Sets `since_ns` of conditions by HyperNode name and type. It changes only when the status flips."""
-    past: Mapping[str, Mapping[str, Condition]] = {
-        h.name: {c.type: c for c in h.conditions} for h in (before.hypernodes if before else ())
-    }
+    """Sets `since_ns` of conditions by HyperNode name and type. It changes only when the status flips.
+
+    A HyperNode that equals that of before is the same object, so later comparisons end at its identity.
+    """
+    past = {h.name: h for h in (before.hypernodes if before else ())}
 
     def stamp(c: Condition, old: Condition | None) -> Condition:
         if old is None:
             return replace(c, since_ns=now_ns)
+        if old.since_ns and UNTIMED(old) == UNTIMED(c):
+            return old
         since_ns = old.since_ns if old.status == c.status else max(now_ns, old.since_ns)
         return replace(c, since_ns=since_ns or now_ns)
 
-    return tuple(
-        replace(h, conditions=tuple(stamp(c, past.get(h.name, {}).get(c.type)) for c in h.conditions))
-        for h in hypernodes
-    )
+    def stamped_one(h: HyperNode) -> HyperNode:
+        old = past.get(h.name)
+        if old is None:
+            return replace(h, conditions=tuple(stamp(c, None) for c in h.conditions))
+        known = {c.type: c for c in old.conditions}
+        conditions = tuple(stamp(c, known.get(c.type)) for c in h.conditions)
+        if conditions == old.conditions and _UNCONDITIONED(h) == _UNCONDITIONED(old):
+            return old
+        return replace(h, conditions=conditions)
+
+    return tuple(map(stamped_one, hypernodes))
 
 
 def placed(anomalies: Iterable[Anomaly], hypernodes: tuple[HyperNode, ...]) -> list[Anomaly]:

@@ -61,6 +61,19 @@ def facet(topology: Topology, hypernode: str, condition: str) -> tuple[str, str,
     return (c.status, c.reason, c.message)
 
 
+def test_a_hypernode_with_the_same_conditions_since_any_time_stays_as_it_is() -> None:
+    hypernodes = tuple(
+        replace(h, conditions=tuple(replace(c, since_ns=7) for c in h.conditions))
+        for h in with_conditions(BASE).hypernodes
+    )
+    told = replace(BASE, hypernodes=hypernodes)
+    assert all(x is y for x, y in zip(with_conditions(told).hypernodes, hypernodes, strict=True))
+    down = with_conditions(told, ConditionFacts(down_nodes={"n0": "cordoned"}))
+    same = [x is y for x, y in zip(down.hypernodes, hypernodes, strict=True)]
+    assert same == [False, True, False]
+    assert conditions(down, "a")["Ready"].nodes == ("n0",)
+
+
 def test_a_healthy_domain_has_all_four_and_nothing_to_say() -> None:
     done = with_conditions(BASE)
     for h in done.hypernodes:
