@@ -4,10 +4,8 @@ One changed report then costs the work that depends on it: most arguments of mos
 equal in successive inferences of a collector. `hyperscout infer` calls each function once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from itertools import compress
-from operator import is_, is_not
 from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -18,11 +16,14 @@ _Evidence = TypeVar("_Evidence")
 _Found = TypeVar("_Found")
 _Arguments = TypeVarTuple("_Arguments")
 
+_AT_ONCE = 64  # values of nodes that are compared in one step
+
 
 class MemoByNode(Generic[_Evidence, _Found]):
-    """Calls a function with each node and its evidence, and keeps a result while that evidence is the same.
+    """Calls a function with each node and its evidence, and keeps a result while that evidence is equal.
 
-    The inputs of a collector share the objects of nodes that did not change. The function depends on nothing
+    The inputs of a collector share the objects of nodes that did not change: Python compares lists of them
+    by identity, and looks only at nodes of lists that differ. The function depends on nothing
     but its arguments. Neither its results nor what is returned may be changed; it is the same object while
     all results are equal. The order of nodes is not that of the evidence.
     """
@@ -33,18 +34,28 @@ class MemoByNode(Generic[_Evidence, _Found]):
 
     def __call__(self, evidence: Mapping[str, _Evidence]) -> Mapping[str, _Found]:
         last = self._last  # calls in other threads see the old results or the new ones
-        found, values = last.found, list(evidence.values())
-        if len(values) == len(last.nodes) and all(map(is_, evidence, last.nodes)):  # the common case
-            nodes, differs = last.nodes, map(is_not, values, last.values)
+        found, nodes, values = last.found, list(evidence), list(evidence.values())
+        if nodes == last.nodes:  # the common case
+            nodes, known = last.nodes, last.values
         else:
-            known, nodes = dict(zip(last.nodes, last.values, strict=True)), list(evidence)
-            differs = map(is_not, map(known.get, nodes), values)
+            before = dict(zip(last.nodes, last.values, strict=True))
+            known = list(map(before.get, nodes))
             found = {node: found[node] for node in nodes if node in found}
-        fresh = {node: self._function(node, evidence[node]) for node in compress(nodes, differs)}
+        fresh = {nodes[i]: self._function(nodes[i], values[i]) for i in _differing(known, values)}
         if any(node not in found or found[node] != mine for node, mine in fresh.items()):
             found = {**found, **fresh}
         self._last = _Last(nodes, values, found)
         return found
+
+
+def _differing(known: Sequence[object], values: Sequence[object]) -> Iterator[int]:
+    """Yield the positions of values that differ."""
+    for first in range(0, len(values), _AT_ONCE):
+        before, now = known[first : first + _AT_ONCE], values[first : first + _AT_ONCE]
+        if before != now:
+            yield from (
+                i for i, (one, other) in enumerate(zip(before, now, strict=True), first) if one != other
+            )
 
 
 class _Last(NamedTuple, Generic[_Evidence, _Found]):

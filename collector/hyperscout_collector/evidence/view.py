@@ -131,8 +131,12 @@ class InputsView:
             limit_ns = 0
         tables = tuple(reading for readings in self._tables.values() for reading in readings)
         reporters = (self._seen_ns, self._device_seen_ns)
-        times = chain(*(seen.values() for seen in reporters), (reading.row.seen_ns for reading in tables))
-        fresh = min((ns for ns in times if ns >= limit_ns), default=None)
+        times = [ns for seen in reporters for ns in seen.values()]
+        times += [reading.row.seen_ns for reading in tables]
+        fresh, stale = min(times, default=None), dict[str, int]()
+        if fresh is not None and fresh < limit_ns:
+            fresh = min((ns for ns in times if ns >= limit_ns), default=None)
+            stale = {node: ns for seen_ns in reporters for node, ns in seen_ns.items() if ns < limit_ns}
         self.next_stale_ns = None
         if fresh is not None:
             self.next_stale_ns = max(fresh, self._started_ns) + self._stale_after_ns + 1
@@ -146,7 +150,7 @@ class InputsView:
             dict(self._switch_ports),
             tables,
             tuple(row for rows in self._sweeps.values() for row in rows),
-            {node: ns for seen_ns in reporters for node, ns in seen_ns.items() if ns < limit_ns},
+            stale,
             limit_ns,
             self.tables,
             frozenset(self._unsure),

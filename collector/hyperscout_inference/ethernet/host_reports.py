@@ -86,7 +86,7 @@ def host_reports(
     elif are_dpus or None in plain.values():
         found = map(cables_of, nodes)
     else:  # the common case
-        found = (mine for node in nodes if (mine := plain[node]))
+        found = filter(None, map(plain.get, nodes))
     cables = _kept_cables(list(chain.from_iterable(found)))
     by_hosts = HostReports(cables, frozenset(cables.chassis.values))
     if not reports.rows:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from hyperscout_formats.text.counts import first_few
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Anomaly, Endpoint, say
 
 _SHORT = 6  # characters of a chassis id that are added, at least
@@ -45,6 +46,7 @@ def elected(votes: Mapping[str, Vote], earlier: str) -> str:
     return name if most * 2 > counts.total() else earlier or name
 
 
+@memoized
 def heard_names(
     votes: Votes, own: Mapping[str, str], earlier: Mapping[str, str], sources: Collection[str]
 ) -> tuple[dict[str, str], list[Anomaly]]:
@@ -80,6 +82,7 @@ def _outvoted(
     return Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources)), 0.7, text)
 
 
+@memoized
 def distinct_names(
     names: Mapping[str, str],
     silent: Collection[str],

@@ -219,14 +219,14 @@ def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[tuple[str, str]
 _down_ports, _whole, _dark_ports = MemoByNode(_down_of), MemoByNode(_whole_of), MemoByNode(_dark_of)
 
 
-def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:
+def _rename_taken(part: Part, taken: set[str], nodes: Collection[str]) -> None:
     """Change ids of an Ethernet part that are `taken`, or that others in it have: `ID (2)`.
 
     A chassis id is any text that a device announces. It can be a GUID, or the name of a host. `nodes`: names
     that keep their ids. Then come switches, and devices that only announce a name.
     """
     old = part.ids
-    if len(set(old)) == len(old) and not any(one in taken for one in old):
+    if len(set(old)) == len(old) and taken.isdisjoint(old):
         return
     used, ids = set(taken), list(old)
     rank = [

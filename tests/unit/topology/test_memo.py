@@ -26,6 +26,23 @@ def test_only_changed_evidence_is_worked_on() -> None:
     assert seen == [c]
 
 
+def test_equal_evidence_is_not_worked_on() -> None:
+    seen: list[str] = []
+
+    def total(node: str, numbers: tuple[int, ...]) -> int:
+        seen.append(node)
+        return sum(numbers)
+
+    totals, nodes = MemoByNode(total), [f"n{i:03}" for i in range(200)]
+    first = totals({node: tuple(range(3)) for node in nodes})
+    assert seen == nodes
+    seen.clear()
+    assert totals({node: tuple(range(3)) for node in nodes}) is first
+    changed = totals({node: tuple(range(3 + (node in ("n000", "n063", "n199")))) for node in nodes})
+    assert seen == ["n000", "n063", "n199"]
+    assert [changed[node] for node in ("n000", "n001", "n063", "n064", "n199")] == [6, 3, 6, 3, 6]
+
+
 def test_a_result_is_kept_for_equal_arguments() -> None:
     seen: list[tuple[object, ...]] = []
 

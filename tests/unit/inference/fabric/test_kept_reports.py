@@ -185,7 +185,8 @@ def test_one_changed_report_is_worked_on() -> None:
     inputs = replace(FULL, switch_ports={})
     ethernet(inputs, InferOptions())
     host = HOSTS[0]
-    changed = replace(inputs, lldp={**inputs.lldp, host: (*inputs.lldp[host],)})
+    first, *others = inputs.lldp[host]
+    changed = replace(inputs, lldp={**inputs.lldp, host: (replace(first, speed_mbps=1), *others)})
     with patch.object(host_reports, "_switch_on", wraps=host_reports._switch_on) as seen:
         ethernet(changed, InferOptions())
     assert [call.args[0] for call in seen.call_args_list] == [*changed.lldp[host]]
