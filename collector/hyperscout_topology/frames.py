@@ -21,11 +21,13 @@ from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_topology.diff import Diff
 from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.proto import apply, delta_to_proto, topology_from_proto, topology_to_proto
 from hyperscout_topology.topology import Adapter, LinkTable, Rate, Topology
 
 _DICTIONARY_BYTES = 32_768  # zlib's window
 _LEVEL = 6
+_COLUMNS_LEVEL = 3  # half the time of level 6, and 8 % larger
 _LISTS = ("nodes_without_evidence", "foreign_endpoints", "tiers")
 
 
@@ -35,8 +37,11 @@ class FrameError(Exception):
 
 def encoded_whole(topology: Topology) -> bytes:
     """Encode a whole topology."""
-    parts = topology_to_proto(topology, omit_links=True), _columns_to_proto(topology)
-    return b"".join(zlib.compress(part.SerializeToString(), _LEVEL) for part in parts)
+    table = table_of(topology.links)
+    head = topology_to_proto(topology, omit_links=True).SerializeToString()
+    # Two messages of one type, one after the other, are their fields together (Protocol Buffers, Encoding).
+    columns = _encoded_names(table.devices, topology.adapters) + _rows_to_proto(table).SerializeToString()
+    return zlib.compress(head, _LEVEL) + zlib.compress(columns, _COLUMNS_LEVEL)
 
 
 def dictionary_of(whole: bytes) -> bytes:
@@ -125,10 +130,23 @@ def _head(whole: bytes) -> tuple[bytes, bytes]:
         raise FrameError(f"a stored topology cannot be decompressed: {error}") from error
 
 
-def _columns_to_proto(topology: Topology) -> pb.LinkColumns:
-    table, adapters = table_of(topology.links), topology.adapters
-    devices = {device: i for i, device in enumerate(table.devices)}
+@memoized  # the same in most generations
+def _encoded_names(of_links: Sequence[str], adapters: Sequence[Adapter]) -> bytes:
+    """Return the devices of links and all adapters, as encoded `LinkColumns`."""
+    devices = {device: i for i, device in enumerate(of_links)}
     nodes, names = dict[str, int](), dict[str, int]()
+    return pb.LinkColumns(
+        adapter_id=[devices.setdefault(x.id, len(devices)) for x in adapters],
+        adapter_node=[nodes.setdefault(x.node, len(nodes)) for x in adapters],
+        adapter_name=[names.setdefault(x.name, len(names)) for x in adapters],
+        devices=devices,
+        nodes=nodes,
+        adapter_names=names,
+    ).SerializeToString()
+
+
+def _rows_to_proto(table: LinkTable) -> pb.LinkColumns:
+    """Return the links without their devices."""
     return pb.LinkColumns(
         ports=table.ports,
         fabrics=table.fabrics,
@@ -143,12 +161,6 @@ def _columns_to_proto(topology: Topology) -> pb.LinkColumns:
         rate=table.rate.tolist(),
         noted=table.notes.keys(),
         notes=table.notes.values(),
-        adapter_id=[devices.setdefault(x.id, len(devices)) for x in adapters],
-        adapter_node=[nodes.setdefault(x.node, len(nodes)) for x in adapters],
-        adapter_name=[names.setdefault(x.name, len(names)) for x in adapters],
-        devices=devices,
-        nodes=nodes,
-        adapter_names=names,
     )
 
 

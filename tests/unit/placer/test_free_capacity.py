@@ -1,4 +1,4 @@
-"""What the placer reads of a generation whose tree is that of the one before, and what it leaves for later."""
+"""What the placer reads of a generation with the tree of the one before, and what it leaves for later."""
 
 import asyncio
 from collections.abc import Iterator
