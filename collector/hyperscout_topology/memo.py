@@ -35,10 +35,11 @@ class MemoByNode(Generic[_Evidence, _Found]):
     def __call__(self, evidence: Mapping[str, _Evidence]) -> Mapping[str, _Found]:
         last = self._last  # calls in other threads see the old results or the new ones
         found, nodes, values = last.found, list(evidence), list(evidence.values())
+        known: Sequence[object] = last.values
         if nodes == last.nodes:  # the common case
-            nodes, known = last.nodes, last.values
+            nodes = last.nodes
         else:
-            before = dict(zip(last.nodes, last.values, strict=True))
+            before: dict[str, object] = dict(zip(last.nodes, last.values, strict=True))
             known = list(map(before.get, nodes))
             found = {node: found[node] for node in nodes if node in found}
         fresh = {nodes[i]: self._function(nodes[i], values[i]) for i in _differing(known, values)}

@@ -315,7 +315,7 @@ class EvidenceState:
         return changes
 
     def agents_without_evidence(self) -> list[AgentRow]:
-        return [self.agents[node] for node in self.agents.keys() - self._nodes.keys()]
+        return [agent for node, agent in self.agents.items() if node not in self._nodes]
 
     def rows_of_key(self, key: Key) -> tuple[Row, ...]:
         keys = self._nodes.get(key.node)
