@@ -13,6 +13,7 @@ from hyperscout_placer.book.free_capacity import FreeCapacity
 from hyperscout_placer.cluster import speeds
 from hyperscout_placer.cluster.capacity import Capacity
 from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.health import health_of
 from hyperscout_placer.cluster.speeds import speeds_of
 from hyperscout_topology.topology import Adapter, Anomaly, Rate, Topology
 from hypothesis import given
@@ -67,6 +68,13 @@ def test_a_later_generation_reads_as_if_it_were_the_first(
         forest = capacity_of(free).forest
         assert forest.generation == number
         assert list(columns(forest)) == list(columns(Forest.of(given_)))
+        health = health_of(given_)
+        assert {
+            node for node, is_down in zip(forest.nodes, forest.down, strict=True) if is_down
+        } == health.down
+        assert {
+            node: n for node, n in zip(forest.nodes, forest.degraded.tolist(), strict=True) if n
+        } == health.nodes
         assert list(free.speeds) == speeds_of(given_, forest)
 
 
