@@ -39,6 +39,7 @@ LEFT_OUT = {
     ("Link", "width"),
     ("Condition", "nodes"),
     ("Condition", "switches"),
+    ("Condition", "details"),
     ("Anomaly", "nodes"),
     ("Anomaly", "figures"),
     ("Anomaly", "flaps"),

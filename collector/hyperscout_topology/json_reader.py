@@ -122,6 +122,7 @@ def from_json(data: Any) -> Topology:
                     time(c, w, "lastTransitionTime"),
                     texts(c, w, "nodes", []),
                     texts(c, w, "switches", []),
+                    texts(c, w, "details", []),
                 )
                 for w, c in conditions
             ),

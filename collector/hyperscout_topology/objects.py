@@ -45,7 +45,7 @@ def to_json(topology: Topology) -> Object:
     """The object of `infer -o json`.
 
     Empty values of these are left out: times, flaps, measured values, devices, the notes, speed and width of
-    links, and the nodes and switches of conditions and anomalies.
+    links, and the nodes, switches and details of conditions and anomalies.
     """
     return {
         "generation": topology.generation,
@@ -114,7 +114,7 @@ def _condition(c: Condition) -> Object:
         "reason": c.reason,
         "message": c.message,
         **({"lastTransitionTime": rfc3339(c.since_ns)} if c.since_ns else {}),
-        **_lists(nodes=c.nodes, switches=c.switches),
+        **_lists(nodes=c.nodes, switches=c.switches, details=c.details),
     }
 
 

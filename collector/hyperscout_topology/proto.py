@@ -165,6 +165,7 @@ def hypernode_to_proto(h: HyperNode) -> pb.HyperNode:
                 last_transition_time=timestamp(c.since_ns),
                 nodes=c.nodes,
                 switches=c.switches,
+                details=c.details,
             )
             for c in h.conditions
         ],
@@ -314,6 +315,7 @@ def _hypernode(h: pb.HyperNode) -> HyperNode:
                 c.last_transition_time.ToNanoseconds() if c.HasField("last_transition_time") else 0,
                 tuple(c.nodes),
                 tuple(c.switches),
+                tuple(c.details),
             )
             for c in h.conditions
         ),

@@ -147,7 +147,9 @@ class Condition:
     """As metav1.Condition; `since_ns` (its lastTransitionTime, Unix ns) is 0 when inferred offline.
 
     `nodes`, `switches` (ids): all that are not ready or stale, sorted; `message` names only the first few.
-    They are set on the lowest HyperNode that contains them, which for nodes is of tier 1.
+    They are set on the lowest HyperNode that contains them, which for nodes is of tier 1. `details`: a text
+    for each of `nodes`, then for each of `switches`: why it is not ready, or when its newest evidence was
+    observed (RFC 3339); "" = unknown. Empty: all are unknown.
     """
 
     type: str
@@ -157,6 +159,7 @@ class Condition:
     since_ns: int = 0
     nodes: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,11 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
         anomalies = by_hypernode.get(h.name, ())
         staleness = _stale(h, stale, facts.stale, stale_switches.get(h.name, {}))
+        if staleness.nodes or staleness.switches:
+            seen_ns = [facts.stale[n] for n in staleness.nodes]
+            seen_ns += [facts.stale_switches[s] for s in staleness.switches]
+            times = (rfc3339(at_ns) if at_ns else "" for at_ns in seen_ns)
+            staleness = replace(staleness, details=_details(times))
         if facts.failing:
             also = f"; {staleness.message}" if staleness.status == "True" else ""
             message = _bounded(facts.failing + also)
@@ -154,7 +159,8 @@ def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> 
             return Condition("Ready", "True", "AllNodesReady", counts)
         named = _some([f"{n} ({why[n]})" if why[n] else n for n in below.named])
         message = _bounded(f"{counts}; not ready: {named}")
-        return Condition("Ready", "False", "NodesNotReady", message, nodes=below.named)
+        details = _details(why[n] for n in below.named)
+        return Condition("Ready", "False", "NodesNotReady", message, nodes=below.named, details=details)
     whole = [c for c in h.children if down.get(c, _NONE_BELOW).whole]
     if not whole:
         return Condition("Ready", "True", "ChildrenReady", counts)
@@ -177,6 +183,11 @@ def _stale_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str,
                 text = f"{name} last seen {rfc3339(at_ns)}" if at_ns else name
                 found.setdefault(h.name, {})[switch] = text
     return found
+
+
+def _details(texts: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(_bounded(text, 2 * DETAIL_MAX) for text in texts)
+    return found if any(found) else ()
 
 
 def _stale(

@@ -9,6 +9,7 @@ tiers are numbered from the lowest: NVLink racks of one cluster change no number
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 import numpy as np
 from hyperscout_formats.text.reporters import cluster_of, name_in_cluster, node_in
@@ -175,31 +176,20 @@ def _overlaps_elsewhere(anomaly: Anomaly, cluster: str) -> bool:
     return cluster_of(anomaly.peer.device.removeprefix(_HYPERNODE)) != cluster
 
 
-# In messages of conditions, which name the first few. They are read here, as no other part has these facts.
-_NOT_READY = re.compile(r"(?:^|, )(\S+) \((.*?)\)(?=, | and \d+ more$|$)")  # node, reason
-_LAST_SEEN = re.compile(r"(\S+) last seen (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")  # node or switch, time
-
-
 def _with_own_conditions(found: Topology, whole: Topology, names: _Names, tree: _Tree) -> Topology:
     """Return the topology with the conditions of its own nodes.
 
     A domain from which nothing was cut keeps its conditions. Others are derived anew from those of the whole
-    topology, which name all nodes and switches that are not ready or stale. A condition that is as it was
-    keeps its time.
+    topology, which list all nodes and switches that are not ready or stale, with details. A condition that is
+    as it was keeps its time.
     """
-    ready, stale = _by_type(whole, "Ready"), _by_type(whole, "Stale")
+    stale = _by_type(whole, "Stale")
+    down, seen = _details(_by_type(whole, "Ready")), _details(stale)
     failing = (c.message for c in stale if c.reason == INFERENCE_FAILED)
-    why = dict(x for c in ready if c.nodes for x in _NOT_READY.findall(c.message.partition("not ready: ")[2]))
-    seen = {x: from_rfc3339(at) for c in stale for x, at in _LAST_SEEN.findall(c.message)}
-    switches = {s.id: s.name for s in whole.switches}
-    lacking = set(whole.nodes_without_evidence)
-    down = {
-        node for c in ready for node in c.nodes if node in names.own and (node in why or node not in lacking)
-    }
     facts = ConditionFacts(
-        {names.short(node): why.get(node, "") for node in down},
-        {names.short(node): seen.get(node, 0) for c in stale for node in c.nodes if node in names.own},
-        {switch: seen.get(switches.get(switch, switch), 0) for c in stale for switch in c.switches},
+        {names.short(node): why for node, why in down.items() if node in names.own},
+        {names.short(node): _time_ns(seen[node]) for c in stale for node in c.nodes if node in names.own},
+        {switch: _time_ns(seen[switch]) for c in stale for switch in c.switches},
         min(failing, key=len, default=""),
     )
     before = {h.name: h for h in whole.hypernodes}
@@ -229,3 +219,19 @@ def _with_own_conditions(found: Topology, whole: Topology, names: _Names, tree: 
 
 def _by_type(topology: Topology, kind: str) -> list[Condition]:
     return [c for h in topology.hypernodes for c in h.conditions if c.type == kind]
+
+
+def _details(conditions: Iterable[Condition]) -> dict[str, str]:
+    """By name of a node or id of a switch, its detail. Topologies of earlier versions have none."""
+    return {
+        name: detail
+        for c in conditions
+        for name, detail in zip((*c.nodes, *c.switches), chain(c.details, repeat("")), strict=False)
+    }
+
+
+def _time_ns(detail: str) -> int:
+    try:
+        return from_rfc3339(detail)
+    except ValueError:
+        return 0

@@ -31,6 +31,7 @@ class Condition(_message.Message):
     LAST_TRANSITION_TIME_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     SWITCHES_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """"Ready", "Degraded", "Consistent" or "Stale"."""
     status: _builtins.str
@@ -53,6 +54,12 @@ class Condition(_message.Message):
     def switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of all switches that are stale ("Stale"), sorted. Set at the lowest HyperNode that has the switch."""
 
+    @_builtins.property
+    def details(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A text for each of `nodes`, then for each of `switches`: why it is not ready ("Ready"), or when its newest
+        evidence was observed, in RFC 3339 ("Stale"). "" = unknown. Empty if all are unknown.
+        """
+
     def __init__(
         self,
         *,
@@ -63,10 +70,11 @@ class Condition(_message.Message):
         last_transition_time: _timestamp_pb2.Timestamp | None = ...,
         nodes: _abc.Iterable[_builtins.str] | None = ...,
         switches: _abc.Iterable[_builtins.str] | None = ...,
+        details: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_transition_time", b"last_transition_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_transition_time", b"last_transition_time", "message", b"message", "nodes", b"nodes", "reason", b"reason", "status", b"status", "switches", b"switches", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "last_transition_time", b"last_transition_time", "message", b"message", "nodes", b"nodes", "reason", b"reason", "status", b"status", "switches", b"switches", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_sim.fabric.racks import racks
 from hyperscout_topology.objects import to_json
+from hyperscout_topology.proto import topology_from_proto, topology_to_proto
 from hyperscout_topology.topology import Adapter, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -223,6 +224,49 @@ def test_reasons_and_times_of_own_nodes_remain() -> None:
     )
     assert own.conditions[0].message == "1 of 2 nodes ready; not ready: n6 (cordoned)"
     assert own.conditions[0].nodes == ("n6",)
+
+
+def test_no_reason_and_no_time_is_lost_of_many_nodes() -> None:
+    """The messages of the whole topology name three nodes at most, here those of `east`."""
+    nodes = [node_in(cluster, f"n{i}") for cluster in ("east", "west") for i in range(4)]
+    topology = Topology(
+        1,
+        (hypernode("leaf", nodes, switches=[f"s{i}" for i in range(4)]),),
+        tuple(Switch(f"s{i}", f"leaf-{i}", 1) for i in range(4)),
+        nodes_without_evidence=("east/n3", "west/n3"),
+    )
+    facts = ConditionFacts(
+        {node: f"why {node[-2:]}" for node in nodes if node[-1] != "3"},
+        {node: int(node[-1]) * NS for node in nodes},
+        {f"s{i}": i * NS for i in range(1, 4)},
+    )
+    whole = with_conditions(topology, facts)
+    reread = topology_from_proto(topology_to_proto(whole))
+    for part in (cut_to(whole, cluster) for cluster in ("east", "west")):
+        ready, _, _, stale = part.hypernodes[0].conditions
+        assert ready.message == (
+            "0 of 4 nodes ready; not ready: n0 (why n0), n1 (why n1), n2 (why n2) and 1 more"
+        )
+        assert ready.details == ("why n0", "why n1", "why n2", "no fabric shows it")
+        seen = tuple(f"1970-01-01T00:00:0{i}Z" for i in range(1, 4))
+        assert (stale.nodes, stale.switches) == (("n0", "n1", "n2", "n3"), ("s1", "s2", "s3"))
+        assert stale.details == ("", *seen, *seen)
+        assert f"n2 last seen {seen[1]}" in stale.message
+    assert cut_to(reread, "west").hypernodes == cut_to(whole, "west").hypernodes
+
+
+def test_a_topology_without_details_is_cut() -> None:
+    """One that an earlier version wrote, or a damaged one."""
+    facts = ConditionFacts({"east/n1": "cordoned"}, {"east/n1": 5 * NS, "n2": 5 * NS})
+    whole = with_conditions(WHOLE, facts)
+    for details in ((), ("no time",)):
+        bare = tuple(
+            replace(h, conditions=tuple(replace(c, details=details) for c in h.conditions))
+            for h in whole.hypernodes
+        )
+        ready, _, _, stale = cut_to(replace(whole, hypernodes=bare), "east").hypernodes[0].conditions
+        assert (ready.nodes, stale.nodes) == (("n1",), ("n1",))
+        assert stale.details == ()
 
 
 def test_messages_name_own_nodes_without_prefix() -> None:

@@ -48,7 +48,10 @@ def test_nothing_is_lost_on_the_wire() -> None:
 
 def test_nodes_of_conditions_and_anomalies_figures_and_flaps_go_along() -> None:
     nodes, whole = tuple(f"n{i}" for i in range(7)), two_leaves()
-    condition = Condition("Stale", "True", "EvidenceStale", "n0 and 6 more", 10**9, nodes, ("s1", "s2"))
+    details = ("", *(f"1970-01-01T00:00:0{i}Z" for i in range(1, 9)))
+    condition = Condition(
+        "Stale", "True", "EvidenceStale", "n0 and 6 more", 10**9, nodes, ("s1", "s2"), details
+    )
     topology = replace(
         whole,
         hypernodes=(replace(whole.hypernodes[0], conditions=(condition,)), *whole.hypernodes[1:]),

@@ -13,6 +13,8 @@ export interface Condition {
   nodes?: string[];
   /** Ids of all switches that are stale; absent if there are none. */
   switches?: string[];
+  /** For each of `nodes`, then of `switches`: why it is not ready, or when it was seen; "" = unknown. */
+  details?: string[];
 }
 
 /** In the unit that the field's name says; `p99` is the worse end; `samples` 0 = only the median is known. */
