@@ -17,12 +17,12 @@ EAST = "east"
 FLAGS = ("--settle-s", "1.5", "--hold-down-s", "0.1", "--restart-grace-s", "0", "--node-labels", "on")
 
 
-def shared_fabric() -> SimFabric:
+def shared_fabric(other: str = "") -> SimFabric:
     """Two pods of two leaves with four hosts each. Every second host is a node of `east`, and so is the last
-    leaf. The first node of each cluster has the same name."""
+    leaf. The rest are of `other`. The first node of each cluster has the same name."""
     fabric = clos3(2, 2, 4, 2, 1)
     hosts = fabric.hosts
-    name = {host: node_in(EAST if i % 2 or i >= 12 else "", host) for i, host in enumerate(hosts)}
+    name = {host: node_in(EAST if i % 2 or i >= 12 else other, host) for i, host in enumerate(hosts)}
     name[hosts[1]] = node_in(EAST, hosts[0])
     adapters = tuple(
         replace(x, host=name[x.host], description=f"{name_in_cluster(name[x.host])} {x.device}")
@@ -61,9 +61,11 @@ GOOD = {"Ready": "True", "Degraded": "False", "Consistent": "True"}
 
 @asynccontextmanager
 async def collector_of_two(
-    kube: Cluster, east: Cluster, folder: Path, *flags: str
+    kube: Cluster, east: Cluster, folder: Path, *flags: str, account: str = ""
 ) -> AsyncIterator[CollectorProcess]:
-    own = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig))
-    others = ("--clusters", f"{EAST}={east.kubeconfig}")
+    """`account`: its service account in both clusters, in the namespace `default`; "" = the administrator."""
+    here, there = (x.kubeconfig_of(account) if account else x.kubeconfig for x in (kube, east))
+    own = ("--kubernetes", "publish", "--kubeconfig", str(here))
+    others = ("--clusters", f"{EAST}={there}")
     async with collector_process(folder, *own, *others, *FLAGS, *flags) as process:
         yield process

@@ -1,8 +1,9 @@
 """Two API servers, whose nodes are on one simulated fabric: each gets the tree of its own nodes."""
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_formats.text.reporters import cluster_of, node_in
 from hyperscout_sim.fabric.fabric import SimFabric
+from kube.audit import AuditLog
+from kube.control_plane import Options
 from kube.recorder import recording
 from support.agent_stream import AgentStream
 from support.callers import Code, said
@@ -21,6 +24,8 @@ from support.published import leaf_of, published, status_at
 from support.two_clusters import EAST, collector_of_two, nodes_of, shared_fabric, whole
 
 ELECTION = ("--leader-election", "--lease-namespace", "default")
+ACCOUNT = "collector"
+ALL = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 NAMESPACE, AGENT = AGENTS.split(":")
 ASK = [{"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]
 
@@ -64,21 +69,43 @@ def labels_of(kube: Cluster) -> dict[str, dict[str, str]]:
     }
 
 
+def check_writes(audit: AuditLog, nodes: set[str], others: set[str], tree: Iterable[str]) -> None:
+    """Each write of the collector is about nodes of this cluster, and each expected one is there.
+
+    `nodes`, `others`: of this cluster, and of the other one alone. `tree`: the names of the HyperNodes.
+    """
+    done = set[tuple[str, str, str]]()
+    for entry in audit.writes_of(f"system:serviceaccount:default:{ACCOUNT}"):
+        what = entry["objectRef"]
+        text = json.dumps([what, entry["requestURI"], entry.get("requestObject")])
+        assert not [node for node in (*others, f"{EAST}/") if node in text], entry
+        assert what["resource"] != "nodes" or what["name"] in nodes, entry
+        if entry["stage"] == "ResponseComplete" and entry["responseStatus"]["code"] < 300:
+            done.add((what["resource"], what.get("subresource", ""), what.get("name", "")))
+    assert {x for x in done if x[0] != "events"} == {
+        *(("hypernodes", part, name) for name in tree for part in ("", "status")),
+        *(("nodes", "", node) for node in nodes),
+        ("leases", "", "hyperscout-collector"),
+    }
+
+
 async def test_each_api_server_gets_the_tree_of_its_own_nodes(
-    kube: Cluster, own_kube: Callable[..., Cluster], tmp_path: Path
+    own_kube: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     """One of them dies, and returns to what was published before, and to what changed since."""
     fabric = shared_fabric()
     own, of_east = nodes_of(fabric, ""), nodes_of(fabric, EAST)
     assert set(own) & set(of_east) == {fabric.hosts[0]}, "a name of both"
-    east = own_kube()
-    kube.nodes(own)
-    east.nodes(of_east)
+    audits = AuditLog(tmp_path / "own"), AuditLog(tmp_path / EAST)
+    kube, east = (own_kube(Options(api_flags=audit.flags)) for audit in audits)
+    for cluster, nodes in ((kube, own), (east, of_east)):
+        cluster.grant(ACCOUNT, ALL)
+        cluster.nodes(nodes)
     async with (
         recording(kube.plane) as written_here,
         recording(east.plane) as written_there,
         published(kube) as here,
-        collector_of_two(kube, east, tmp_path) as process,
+        collector_of_two(kube, east, tmp_path, *ELECTION, account=ACCOUNT) as process,
         playing(process.address, fabric, connections=4) as player,
     ):
         async with published(east) as there:
@@ -118,12 +145,11 @@ async def test_each_api_server_gets_the_tree_of_its_own_nodes(
             )
             assert {name: h["spec"] for name, h in there.now.items()} == before
         assert await process.stop() == 0
-        for recorder, others in ((written_here, {*of_east} - {*own}), (written_there, {*own} - {*of_east})):
+        for recorder in (written_here, written_there):
             assert recorder.events
-            assert not [
-                e for e in recorder.events if any(node in str(e.after) for node in (*others, "east/"))
-            ]
             recorder.assert_clean()
+        check_writes(audits[0], {*own}, {*of_east} - {*own}, here.now)
+        check_writes(audits[1], {*of_east}, {*own} - {*of_east}, before)
 
 
 async def test_a_cluster_that_is_away_at_the_start_keeps_its_tree(
