@@ -1,15 +1,18 @@
 """Leases in two API servers: which collector may write to each, while one of them is away."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kube.api import ApiError
+from hyperscout_formats.text.reporters import name_in_cluster, node_in
+from kube.api import MERGE, ApiError
 from kube.recorder import recording
 from support.collector_process import collector_process
 from support.collectors import host_cable, playing
 from support.kubernetes import Cluster
-from support.published import published, status_at
+from support.postgresql import Postgresql
+from support.published import Published, published, status_at
 from support.two_clusters import EAST, FLAGS, collector_of_two, nodes_of, shared_fabric, whole
 from support.waiting import eventually
 
@@ -114,3 +117,76 @@ async def test_a_single_collector_goes_on_without_its_own_api_server(
         first = fabric.hosts[0]
         player.cut(host_cable(player, f"{EAST}/{first}"))
         await there.until(lambda now: status_at(now, first, "Degraded")[0] == "True", "written to the other")
+
+
+WEST = "west"
+
+
+def give_lease(cluster: Cluster, to: str) -> None:
+    """Make another collector the holder of the Lease; "" releases it."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    spec = {"holderIdentity": to, "renewTime": now, "leaseDurationSeconds": 3600}
+    cluster.api.ask("PATCH", LEASE, {"spec": spec}, content=MERGE)
+
+
+async def test_a_lock_in_postgresql_elects_the_writer_of_both_clusters(
+    kube: Cluster, own_kube: Callable[..., Cluster], tmp_path: Path, shared_postgresql: Postgresql
+) -> None:
+    """Without an own cluster. The leader dies; later another collector takes the Lease of one cluster."""
+    fabric, clusters = shared_fabric(WEST), {WEST: kube, EAST: own_kube()}
+    for name, cluster in clusters.items():
+        cluster.nodes(nodes_of(fabric, name))
+    database = shared_postgresql.new_database()
+    flags = [
+        *("--kubernetes", "off", "--store", shared_postgresql.url(database), *FLAGS),
+        *("--store-password-file", str(shared_postgresql.password_file), "--lease-duration-s", "5"),
+        *(x for name, cluster in clusters.items() for x in ("--clusters", f"{name}={cluster.kubeconfig}")),
+    ]
+
+    def holders() -> set[str]:
+        return set(map(holder, clusters.values()))
+
+    first = name_in_cluster(fabric.hosts[0])
+
+    async def degraded(there: Published, what: str) -> None:
+        await there.until(lambda now: status_at(now, first, "Degraded")[0] == "True", what)
+
+    async with (
+        recording(clusters[WEST].plane) as written_west,
+        recording(clusters[EAST].plane) as written_east,
+        published(clusters[WEST]) as west,
+        published(clusters[EAST]) as east,
+        collector_process(tmp_path / "a", *flags, *ELECTION, "a") as a,
+    ):
+        await eventually(lambda: holders() == {"a"})
+        async with (
+            collector_process(tmp_path / "b", *flags, *ELECTION, "b") as b,
+            playing([a.address, b.address], fabric, connections=4) as player,
+        ):
+            await whole(west, nodes_of(fabric, WEST))
+            await whole(east, nodes_of(fabric, EAST))
+            trees = [{name: h["spec"] for name, h in seen.now.items()} for seen in (west, east)]
+            a.kill()
+            await eventually(lambda: holders() == {"b"})
+            cables = {name: host_cable(player, node_in(name, first)) for name in clusters}
+            player.cut(cables[WEST])
+            await degraded(west, "the next leader writes to west")
+            player.cut(cables[EAST])
+            await degraded(east, "and to east")
+            assert [{name: h["spec"] for name, h in seen.now.items()} for seen in (west, east)] == trees
+            give_lease(clusters[EAST], "other_1")
+            await eventually(lambda: b"east: deposed: other_1 holds the lease" in b.said)
+            what = b"nothing is written to cluster east until this collector holds the Lease default/"
+            for cable in cables.values():
+                player.restore(cable)
+            await whole(west, nodes_of(fabric, WEST))
+            await eventually(lambda: what in b.said)
+            assert status_at(east.now, first, "Degraded")[0] == "True", "another collector holds its Lease"
+            give_lease(clusters[EAST], "")
+            await whole(east, nodes_of(fabric, EAST))
+            assert holders() == {"b"}
+            written_west.assert_clean()
+            written_east.assert_clean()
+            assert await b.stop() == 0
+        assert holders() == {""}, "both are released"
+    assert shared_postgresql.execute(database, "SELECT term, identity FROM leader") == [(2, "b")]
