@@ -44,7 +44,7 @@ _COLLECTOR_OWN = """
     gates_defragment_every_s gates_defragment_most_moves gates_on_degradation gates_degraded_wait_s
     gates_moves_per_hour gates_hook_timeout_s blueprint
     mqtt_broker mqtt_topic_prefix mqtt_user mqtt_password_file mqtt_tls_ca mqtt_tls_cert mqtt_tls_key
-    mqtt_devices store store_password_file
+    mqtt_devices store store_password_file estimator_listen estimator_cluster
 """
 _AGENT_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics

@@ -31,7 +31,7 @@ EVERYTHING: Final[Object] = {
         "service": {
             "type": "LoadBalancer",
             "annotations": {"example.com/lb": "internal"},
-            "nodePorts": {"grpc": 30051, "grpcMtls": 30054, "rest": 30080},
+            "nodePorts": {"grpc": 30051, "grpcMtls": 30054, "rest": 30080, "estimator": 30352},
         },
         "rest": {
             "ingress": {
@@ -60,6 +60,7 @@ EVERYTHING: Final[Object] = {
             }
         },
         "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
+        "estimator": {"enabled": True, "cluster": "member1"},
         "data": {"kind": "ephemeral", "storageClassName": "fast"},
         "priorityClassName": "system-cluster-critical",
         "tolerations": [{"key": "infra", "operator": "Exists"}],

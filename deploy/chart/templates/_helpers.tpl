@@ -193,11 +193,18 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- if has .Values.gates.namespace.name (list .Release.Namespace "default" "kube-system") -}}
 {{- fail (printf "gates.namespace.name: %s holds other objects, and the collector gets the right to write ConfigMaps there, which must not reach settings; name a namespace that holds nothing else" .Values.gates.namespace.name) -}}
 {{- end -}}
-{{- if and .Values.collector.mtls.enabled (eq .Values.tls.mode "insecure") -}}
-{{- fail "collector.mtls.enabled needs a certificate: set another tls.mode than insecure" -}}
+{{- range $port := list "mtls" "estimator" -}}
+{{- if (get $.Values.collector $port).enabled -}}
+{{- if eq $.Values.tls.mode "insecure" -}}
+{{- fail (printf "collector.%s.enabled needs a certificate: set another tls.mode than insecure" $port) -}}
 {{- end -}}
-{{- if and .Values.collector.mtls.enabled (not .Values.collector.mtls.clientCaSecret) -}}
-{{- fail "collector.mtls.enabled: set collector.mtls.clientCaSecret, a Secret with the ca.crt of the clients' certificates" -}}
+{{- if not $.Values.collector.mtls.clientCaSecret -}}
+{{- fail (printf "collector.%s.enabled: set collector.mtls.clientCaSecret, a Secret with the ca.crt of the clients' certificates" $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.collector.estimator.enabled (not .Values.collector.estimator.cluster) (not .Values.collector.clusters) -}}
+{{- fail "collector.estimator.enabled: set collector.estimator.cluster, the name of this cluster in Karmada" -}}
 {{- end -}}
 {{- if and .Values.collector.rest.ingress.enabled (not .Values.collector.rest.enabled) -}}
 {{- fail "collector.rest.ingress.enabled: the ingress needs REST; set collector.rest.enabled: true too" -}}
@@ -246,6 +253,13 @@ chart made holds a certificate for ten years, and the key of its CA is lost.
 {{- fail "agent.infiniband.enabled is retired: agent.infiniband.resourceName or agent.infiniband.resourceClaimTemplate alone turns sweeps on; remove agent.infiniband.enabled, or these two to turn sweeps off" -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The Secret with the CA of client certificates; "" if no port needs it. */}}
+{{- define "hyperscout.clientCa" -}}
+{{- with .Values.collector }}
+{{- if or .mtls.enabled .estimator.enabled }}{{ .mtls.clientCaSecret }}{{ end }}
+{{- end }}
 {{- end -}}
 
 {{/* Secrets for PostgreSQL as sources of one volume; "" where there are none. */}}

@@ -53,6 +53,12 @@
 {{- end }}
 {{- if .Values.collector.mtls.enabled }}
 {{- $_ := set $c "mtls_listen" (include "hyperscout.anyAddress" (list . 50054)) }}
+{{- end }}
+{{- if .Values.collector.estimator.enabled }}
+{{- $_ := set $c "estimator_listen" (include "hyperscout.anyAddress" (list . 10352)) }}
+{{- $_ := set $c "estimator_cluster" .Values.collector.estimator.cluster }}
+{{- end }}
+{{- if include "hyperscout.clientCa" . }}
 {{- $_ := set $c "tls_client_ca" "/etc/hyperscout/clients/ca.crt" }}
 {{- end }}
 {{- with .Values.collector.mqtt }}

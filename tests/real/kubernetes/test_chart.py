@@ -654,6 +654,31 @@ def test_a_service_for_other_networks_has_no_plaintext_port() -> None:
         assert [port["port"] for port in metrics["ports"]] == [50052]
 
 
+def test_the_estimator_has_a_port_of_its_own() -> None:
+    """With the CA of clients, but without the port for agents with certificates."""
+    estimator = {"enabled": True, "cluster": "member1"}
+    service = {"type": "NodePort", "nodePorts": {"estimator": 30352}}
+    values = {"estimator": estimator, "mtls": {"clientCaSecret": "karmada-ca"}, "service": service}
+    objects = render({"collector": values})
+    ports = one(objects, "Service", "-collector")["spec"]["ports"]
+    assert {port["name"]: port.get("nodePort") for port in ports} == {
+        "grpc": None,
+        "rest": None,
+        "estimator": 30352,
+    }
+    pod = one(objects, "Deployment", "-collector")["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert {"name": "estimator", "containerPort": 10352} in container["ports"]
+    assert [x["secret"]["secretName"] for x in pod["volumes"] if x["name"] == "clients"] == ["karmada-ca"]
+    policy = one(objects, "NetworkPolicy", "-collector")["spec"]["ingress"][0]
+    assert [port["port"] for port in policy["ports"]] == ["grpc", "estimator"]
+    settings = yaml.safe_load(one(objects, "ConfigMap", "-collector")["data"]["collector.yaml"])
+    assert (settings["estimator_listen"], settings["estimator_cluster"]) == ("0.0.0.0:10352", "member1")
+    assert (settings["tls_client_ca"], "mtls_listen" in settings) == ("/etc/hyperscout/clients/ca.crt", False)
+    default = yaml.safe_load(one(render({}), "ConfigMap", "-collector")["data"]["collector.yaml"])
+    assert not default.keys() & {"estimator_listen", "estimator_cluster", "tls_client_ca"}
+
+
 def test_the_certificate_is_for_the_names_that_agents_ask_for(tmp_path: Path) -> None:
     """A TLS handshake in memory, with what a collector of the chart issues from the chart's CA."""
     objects = render({"tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]}})
@@ -789,6 +814,16 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         "collector.blueprint: give text or configMap",
     ),
     ("no client CA", {"collector": {"mtls": {"enabled": True}}}, "set collector.mtls.clientCaSecret"),
+    (
+        "no CA of the scheduler",
+        {"collector": {"estimator": {"enabled": True, "cluster": "member1"}}},
+        "collector.estimator.enabled: set collector.mtls.clientCaSecret",
+    ),
+    (
+        "no cluster to answer for",
+        {"collector": {"estimator": {"enabled": True}, "mtls": {"clientCaSecret": "ca"}}},
+        "set collector.estimator.cluster, the name of this cluster in Karmada",
+    ),
     ("no switch", {"fabric": {"enabled": True}}, "no switch or manager is configured; set fabric.settings"),
     (
         "the default account asks",

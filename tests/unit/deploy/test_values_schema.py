@@ -75,6 +75,25 @@ def test_names_of_clusters(names: list[str], is_right: bool) -> None:
     assert (list(jsonschema.Draft7Validator(SCHEMA).iter_errors(values)) == []) is is_right
 
 
+@pytest.mark.parametrize(
+    ("estimator", "is_right"),
+    [
+        ({"enabled": True, "cluster": "member1"}, True),
+        ({"cluster": ""}, True),
+        ({"enabled": "yes"}, False),
+        ({"cluster": "Member_1"}, False),
+        ({"port": 10352}, False),
+    ],
+)
+def test_values_of_the_estimator(estimator: dict[str, Any], is_right: bool) -> None:
+    values = {**VALUES, "collector": {**VALUES["collector"], "estimator": estimator}}
+    assert (list(jsonschema.Draft7Validator(SCHEMA).iter_errors(values)) == []) is is_right
+
+
+def test_the_chart_writes_the_settings_of_the_estimator() -> None:
+    assert len(problems("collector", {"estimator_listen": "0.0.0.0:10352"})) == 1
+
+
 def defaults(model: type[BaseModel], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The defaults of those settings that the schema has."""
     for name, field in model.model_fields.items():
