@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 
 def read_blueprint(path: str) -> "Blueprint":
-    """Raises BadInputError that names the line."""
+    """Prints the number of cables left out to stderr. Raises BadInputError that names the line."""
     from hyperscout_formats.text.errors import FormatError
     from hyperscout_inference.blueprint.reading import parse
 
     try:
-        return parse(read_bytes(path), shown(path))
+        found = parse(read_bytes(path), shown(path))
     except FormatError as error:
         raise BadInputError(str(error)) from error
+    if found.omission:
+        note(f"note: {shown(path)}: {found.omission}")
+    return found
 
 
 def compared(topology: "Topology", blueprint: "Blueprint") -> "Comparison":
@@ -62,6 +65,10 @@ def accept(topology: "Topology", path: str) -> list[str]:
 
     file = Path(path)
     old = read_blueprint(path) if file.exists() else None
+    if old is not None and old.kind:
+        raise BadInputError(
+            f"{path}: --accept would replace this {old.kind}: name a new file for the blueprint"
+        )
     lines = list(drift_lines(compared(topology, old))) if old is not None else []
     if not topology.links:
         raise CliError(f"{path}: not written: the topology has no cable")

@@ -5,12 +5,13 @@ stored in the form in which they are compared: "p17", a common way to write port
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.text.counts import are, count
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.blueprint.patterns import Loop, Template
@@ -121,10 +122,22 @@ class CableList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blueprint:
-    """`header`: comment lines at the start of the file. A blueprint without switches covers only the ports
-    that it names."""
+    """A blueprint without switches covers only the ports that it names.
+
+    `header`: comment lines at the start of the file. `kind`: the format of another system, "" = a blueprint
+    of hyperscout. `left_out`: number of cables that are only in such a file, by reason.
+    """
 
     switches: tuple[DeclaredSwitch, ...]
     patterns: tuple[Pattern, ...]
     cables: Cables
     header: str = ""
+    kind: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def omission(self) -> str:
+        """Which cables of the file are left out, "" = none: `3 cables are left out: 2 X, 1 Y`."""
+        number = sum(self.left_out.values())
+        reasons = ", ".join(f"{n} {reason}" for reason, n in self.left_out.items())
+        return f"{count(number, 'cable')} {are(number)} left out: {reasons}" if number else ""

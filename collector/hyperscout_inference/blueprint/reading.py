@@ -1,4 +1,4 @@
-"""Parse a blueprint: bytes of YAML -> `Blueprint`, with every pattern expanded.
+"""Parse a blueprint: bytes of YAML -> `Blueprint`, with every pattern expanded. Plans of other systems too.
 
 version: 1
 switches: [spine-1, {name: spine-2, id: "02:00:00:00:00:12"}]
@@ -11,9 +11,12 @@ links:
 - {a: {device: odd/name, port: "1"}, b: {device: leaf-u1-1, port: "41"}}
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hyperscout_formats.cabling.plan import MAX_CABLES
+from hyperscout_formats.cabling.readers import Reader, reader_of
 from hyperscout_formats.text import host_list
 from hyperscout_formats.text.errors import FormatError
 
@@ -39,7 +42,6 @@ from hyperscout_inference.blueprint.patterns import (
 )
 from hyperscout_inference.blueprint.yaml_tree import Node, read
 
-MAX_CABLES = 500_000  # a fabric of 65,536 hosts and three tiers has 200,000
 MAX_SWITCHES = 100_000
 _MAX_PATTERNS = 1000
 _MAX_HEADER_BYTES = 16 << 10
@@ -48,6 +50,8 @@ MAX_END = 300  # characters
 
 def parse(data: bytes, source: str = "blueprint") -> Blueprint:
     """Parse a blueprint. Raises FormatError with the line of the fault."""
+    if reader := reader_of(data):
+        return _imported(reader, data, source)
     top = _fields(read(data, source), source, "version", "switches", "patterns", "links")
     version = top.get("version")
     if version is not None and _text(version, source) != "1":
@@ -61,8 +65,23 @@ def parse(data: bytes, source: str = "blueprint") -> Blueprint:
             raise FormatError(source, node.line, f"more than {MAX_CABLES} cables")
         cables.add(*_link(node, source), node.line)
     found = cables.cables()
-    _once(found, patterns, source)
+    _once(
+        found,
+        source,
+        lambda origin: f"line {origin}" if origin > 0 else f"pattern {patterns[-1 - origin].name!a}",
+    )
     return Blueprint(_switches(top.get("switches"), source), patterns, found, _header(data))
+
+
+def _imported(reader: Reader, data: bytes, source: str) -> Blueprint:
+    plan = reader.parse(data, source)
+    cables = CableList()
+    for number, cable in enumerate(plan.cables, 1):
+        a, b = (End(end.device, plain_port(end.port)) for end in (cable.a, cable.b))
+        cables.add(a, b, number)
+    found = cables.cables()
+    _once(found, source, lambda number: str(plan.cables[number - 1].place))
+    return Blueprint((), (), found, kind=reader.kind, left_out=plan.left_out)
 
 
 def _header(data: bytes) -> str:
@@ -210,8 +229,8 @@ def _link(node: Node, source: str) -> tuple[End, End]:
     return ends[0], ends[1]
 
 
-def _once(cables: Cables, patterns: tuple[Pattern, ...], source: str) -> None:
-    """Raise FormatError if a port has two cables."""
+def _once(cables: Cables, source: str, place: Callable[[int], str]) -> None:
+    """Raise FormatError if a port has two cables. `place`: where the cable of an origin is written."""
     devices = np.concatenate([cables.a, cables.b])
     ports = np.concatenate([cables.a_port, cables.b_port])
     ends = np.flatnonzero(ports)
@@ -221,10 +240,11 @@ def _once(cables: Cables, patterns: tuple[Pattern, ...], source: str) -> None:
     if not len(twice):
         return
     first, second = (int(ends[order[twice[0] + i]]) for i in (0, 1))
-    place = []
-    for at in (first, second):
-        origin = int(cables.origin[at % len(cables)])
-        place.append(f"line {origin}" if origin > 0 else f"pattern {patterns[-1 - origin].name!a}")
+    places = [place(int(cables.origin[at % len(cables)])) for at in (first, second)]
+    line = places[1].removeprefix("line ")
     end = End(cables.devices[devices[first]], cables.ports[ports[first]])
-    line = max(0, int(cables.origin[second % len(cables)]))
-    raise FormatError(source, line, f"{end} has two cables ({place[0]} and {place[1]}): remove one")
+    raise FormatError(
+        source,
+        int(line) if line.isdecimal() else 0,
+        f"{end} has two cables ({places[0]} and {places[1]}): remove one",
+    )

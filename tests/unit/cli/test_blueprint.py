@@ -14,6 +14,7 @@ from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_texts
 from hyperscout_topology.objects import to_json
 from support.blueprint_files import DIFFERS, HOLDS, LINES, plan
+from support.cabling_files import PLANS
 from support.command_line import CommandLine
 from support.topologies import two_leaves
 
@@ -53,6 +54,32 @@ def test_what_is_accepted_is_the_blueprint_from_then_on(
     assert path.read_text().startswith("# Hall 1\nversion: 1\nswitches:\n- leaf-a\n")
     ran = run("diff", "--blueprint", path, "--topology", saved)
     assert (ran.code, ran.out) == (0, "")
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_plan_of_another_system_is_a_blueprint(
+    run: CommandLine, tmp_path: Path, saved: Path, kind: str
+) -> None:
+    path = tmp_path / "plan"
+    path.write_bytes(PLANS[kind])
+    ran = run("diff", "--blueprint", path, "--topology", saved)
+    assert (ran.code, ran.out, ran.err) == (0, "", "nothing differs\n")
+    ran = run("diff", "--blueprint", path, "--accept", "--topology", saved)
+    assert (ran.code, f"--accept would replace this {kind}: name a new file" in ran.err) == (2, True)
+    assert path.read_bytes() == PLANS[kind]
+
+
+def test_a_difference_from_such_a_plan(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    dot = (
+        PLANS["Graphviz DOT"].replace(b'"leaf-b":"2"', b'"leaf-b":"1"').replace(b"}", b'n3:1 -- "leaf-b":4 }')
+    )
+    ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=dot)
+    assert (ran.code, ran.out.splitlines()) == (
+        3,
+        ["- no cable from n3/p1 to leaf-b/p4; the blueprint has one", LINES[1]],
+    )
+    ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=dot.replace(b"n3:1", b'"leaf-a":"p9"'))
+    assert (ran.code, "stdin:8: leaf-a/p9 has two cables (line 6 and line 8)" in ran.err) == (2, True)
 
 
 def test_the_first_blueprint_is_what_is_wired(run: CommandLine, tmp_path: Path, saved: Path) -> None:

@@ -65,6 +65,8 @@ class BlueprintFile:
                 self._blueprint, self._digest, self.problem = found, digest, None
                 self._stamp = stamp
                 _log.info("%s: a blueprint of %d cables", self._path, len(found.cables))
+                if found.omission:
+                    _log.warning("%s: %s", self._path, found.omission)
                 return True
             self._stamp = stamp
         except OSError as error:

@@ -1,0 +1,1 @@
+"""Readers of cabling plans of other systems: bytes -> `Plan`. `reader_of` finds the reader by content."""

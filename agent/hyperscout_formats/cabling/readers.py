@@ -1,0 +1,23 @@
+"""Finds the reader of a cabling plan by its content."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hyperscout_formats.cabling import dot
+from hyperscout_formats.cabling.plan import Plan
+
+
+class Reader(NamedTuple):
+    """`kind`: name of the format in messages. `matches`: whether the data is of this format."""
+
+    kind: str
+    matches: Callable[[bytes], bool]
+    parse: Callable[[bytes, str], Plan]
+
+
+READERS = (Reader("Graphviz DOT", dot.matches, dot.parse),)
+
+
+def reader_of(data: bytes) -> Reader | None:
+    """Return the reader of the data, None = it is of no other system."""
+    return next((reader for reader in READERS if reader.matches(data)), None)
