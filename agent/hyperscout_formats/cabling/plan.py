@@ -64,7 +64,7 @@ class PlanBuilder:
         """Return the text as the name of a device or port. Raises FormatError that names the field."""
         name = text.strip() if isinstance(text, str) else ""
         if not name or len(name) > MAX_NAME or not name.isprintable():
-            shown = f"{text[:60]!a}" if isinstance(text, str) else type(text).__name__
+            shown = ascii(text[:60]) if isinstance(text, str) else "no text"
             expected = f"expected a name of 1 to {MAX_NAME} printable characters"
             raise self.error(place, f"{field}: found {shown}, {expected}")
         return name

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hyperscout_formats.cabling import dot
+from hyperscout_formats.cabling import dot, netbox_csv, netbox_json
 from hyperscout_formats.cabling.plan import Plan
 
 
@@ -15,7 +15,11 @@ class Reader(NamedTuple):
     parse: Callable[[bytes, str], Plan]
 
 
-READERS = (Reader("Graphviz DOT", dot.matches, dot.parse),)
+READERS = (
+    Reader("Graphviz DOT", dot.matches, dot.parse),
+    Reader("NetBox JSON", netbox_json.matches, netbox_json.parse),
+    Reader("NetBox CSV", netbox_csv.matches, netbox_csv.parse),
+)
 
 
 def reader_of(data: bytes) -> Reader | None:

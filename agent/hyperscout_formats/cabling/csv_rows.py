@@ -1,0 +1,44 @@
+"""Splits CSV (RFC 4180) into rows. Spreadsheets separate cells with commas, semicolons or tabs."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from hyperscout_formats.cabling.plan import Place, text_of
+from hyperscout_formats.text.errors import FormatError
+
+Row = tuple[Place, Sequence[str]]
+
+_SEPARATORS: Final = ",;\t"
+_HEAD_BYTES: Final = 64 << 10
+
+
+def rows(data: bytes, source: str) -> Iterator[Row]:
+    """Yield the rows that are not blank, each with its last line. Raises FormatError."""
+    yield from _rows(text_of(data, source), source)
+
+
+def first_rows(data: bytes, number: int) -> list[Sequence[str]]:
+    """Return the first rows of any data, fewer where it is no CSV."""
+    found: list[Sequence[str]] = []
+    try:
+        text = data[:_HEAD_BYTES].decode("utf-8-sig", "replace")
+        found += (cells for _, cells in islice(_rows(text, ""), number))
+    except FormatError:
+        pass
+    return found
+
+
+def _rows(text: str, source: str) -> Iterator[Row]:
+    first = text.lstrip("\r\n").partition("\n")[0]
+    separator = max(_SEPARATORS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for cells in reader:
+            stripped = [cell.strip() for cell in cells]
+            if any(stripped):
+                yield Place(reader.line_num), stripped
+    except csv.Error as error:
+        raise FormatError(source, reader.line_num, f"not CSV: {error}") from error
