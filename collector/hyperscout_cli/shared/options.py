@@ -25,7 +25,7 @@ DEFAULT_NAMESPACE = "hyperscout"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 _CHECK_TIMEOUT_S = 10.0  # of the first question to an existing collector
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
-FORMATS = ("table", "wide", "json", "yaml", "name", "dot", "hostlist")
+FORMATS = ("table", "wide", "json", "yaml", "name", "dot", "netbox-csv", "hostlist")
 _ALIASES = {"text": "table"}  # an earlier name
 
 

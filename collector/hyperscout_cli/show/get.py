@@ -41,6 +41,7 @@ Examples:
   hyperscout get hn -l 'tier=1,reason' --sort-by nodes
   hyperscout get links gpu-01                  all cables of a node or switch
   hyperscout get links gpu-01 -o dot | dot -Tsvg > gpu-01.svg
+  hyperscout get links -o netbox-csv > cables.csv
   hyperscout get anomalies MissingLink -o wide
   hyperscout get hn --at 2026-01-31T14:03:07Z  as they were then
   hyperscout get hn --topology saved.json      offline
@@ -48,7 +49,7 @@ Examples:
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=live_names())
-@output_option("wide", "name", "dot")
+@output_option("wide", "name", "dot", "netbox-csv")
 @view_options(columns_of)
 @at_option
 @cluster_option
@@ -75,7 +76,8 @@ def get(
     The keys of --selector are the columns of the table, in any case, also those of -o wide. Those of nodes
     include the domain of each tier: -l leaf=NAME. A value must match exactly; a list matches by each item.
 
-    `-o json` and `-o yaml` always print a list. `-o dot` (links only) prints a graph for Graphviz.
+    `-o json` and `-o yaml` always print a list. Of links only, `-o dot` prints a graph for Graphviz, and `-o
+    netbox-csv` the cables for NetBox's bulk import.
     """
     found = KINDS.get(kind.lower())
     if found is None:
@@ -83,6 +85,8 @@ def get(
         raise click.UsageError(f"no such kind: {kind!r}{hint}; kinds are {', '.join(ALIASES)}")
     if output == "dot" and found != "links":
         raise click.UsageError(f"-o dot draws links, not {found}: `hyperscout tree -o dot` draws all domains")
+    if output == "netbox-csv" and found != "links":
+        raise click.UsageError(f"-o netbox-csv writes cables, not {found}: use `hyperscout get links`")
     if watch:
         if found != "hypernodes" or topology is not None or at_ns is not None or cluster is not None:
             raise click.UsageError(
@@ -113,6 +117,10 @@ def get(
         from hyperscout_cli.shared.dot import dot
 
         emit(dot(loaded, [row.data for row in table.rows]))
+    elif output == "netbox-csv":
+        from hyperscout_cli.shared.netbox import cables_csv
+
+        emit(cables_csv(loaded, [row.data for row in table.rows]))
     else:
         show(table, output, "" if missing else f"no {found} found", heading=view.heading)
     check_found(found, every, missing)

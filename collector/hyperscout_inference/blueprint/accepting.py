@@ -112,7 +112,7 @@ def _written(present: Present, kept: _Kept, rows: Bools, old: Blueprint | None) 
     left_out = 0
     for row in sorted(np.flatnonzero(rows & ~kept.links).tolist(), key=lambda row: (row in noted, row)):
         ends = present.ends(row)
-        if any(end.port and end in taken for end in ends) or not all(_is_end(end, present) for end in ends):
+        if any(end.port and end in taken for end in ends) or not all(is_end(end, present) for end in ends):
             left_out += 1
             continue
         taken.update(ends)
@@ -184,7 +184,8 @@ def _text(
     yield from sorted(lines, key=natural_key)
 
 
-def _is_end(end: End, present: Present) -> bool:
+def is_end(end: End, present: Present) -> bool:
+    """Return whether the blueprint reader accepts the names of an end. The port may be empty."""
     return _is_name(present.called(end.device)) and (not end.port or _is_name(end.port))
 
 

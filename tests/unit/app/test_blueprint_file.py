@@ -8,6 +8,7 @@ import pytest
 from hyperscout_collector.app.inference import blueprint_file
 from hyperscout_collector.app.inference.blueprint_file import BlueprintFile
 from hyperscout_topology.topology import Topology
+from support.cabling_files import PLANS
 from support.topologies import two_leaves
 from support.waiting import TIMEOUT_S
 
@@ -49,6 +50,15 @@ def test_it_is_taken_when_it_is_another_one(file: Written) -> None:
     assert not file.write(GOOD)
     assert file.write(OTHER)
     assert file.drifts() == 2
+
+
+def test_a_plan_of_another_system_says_what_it_leaves_out(
+    file: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    csv = PLANS["NetBox CSV"].decode()
+    assert file.write(csv.replace("leaf-b,dcim.interface,2", "pp,dcim.rearport,2"))
+    assert (file.drifts(), file.blueprint.problem) == (0, None)
+    assert f"{file.path}: 1 cable is left out: 1 at a patch panel" in caplog.messages
 
 
 def test_a_bad_one_leaves_the_last_good_one_in_force(file: Written) -> None:

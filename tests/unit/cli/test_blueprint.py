@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ from hyperscout_sim.fabric.planted import Fault
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_texts
 from hyperscout_topology.objects import to_json
+from hyperscout_topology.topology import Link, LinkTable
 from support.blueprint_files import DIFFERS, HOLDS, LINES, plan
 from support.cabling_files import PLANS
 from support.command_line import CommandLine
@@ -80,6 +82,35 @@ def test_a_difference_from_such_a_plan(run: CommandLine, tmp_path: Path, saved: 
     )
     ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=dot.replace(b"n3:1", b'"leaf-a":"p9"'))
     assert (ran.code, "stdin:8: leaf-a/p9 has two cables (line 6 and line 8)" in ran.err) == (2, True)
+
+
+def test_links_are_written_for_netbox(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    ran = run("get", "links", "--topology", saved, "-o", "netbox-csv")
+    assert (ran.code, ran.err) == (0, "")
+    ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=ran.out.encode())
+    assert (ran.code, ran.err) == (0, "nothing differs\n")
+    ran = run("get", "links", "n01", "--topology", saved, "-o", "netbox-csv")
+    assert ran.out.splitlines()[1:] == ["n01,dcim.interface,mlx5_0,leaf-a,dcim.interface,1,connected"]
+    ran = run("get", "nodes", "--topology", saved, "-o", "netbox-csv")
+    assert (ran.code, "-o netbox-csv writes cables, not nodes" in ran.err) == (2, True)
+
+
+def test_links_that_netbox_cannot_import_are_counted(run: CommandLine, tmp_path: Path) -> None:
+    links = [Link("s1", "", "s9", "1", "ib", ())]
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_json(replace(two_leaves(), links=LinkTable.of(links)))))
+    ran = run("get", "links", "--topology", path, "-o", "netbox-csv")
+    assert (ran.code, len(ran.out.splitlines())) == (0, 1)
+    assert ran.err.startswith("warning: 1 link is left out: without both ports")
+
+
+def test_cables_left_out_of_a_plan_are_counted(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    text = PLANS["NetBox CSV"].decode().replace("leaf-b,dcim.interface,2", "pp,dcim.frontport,2")
+    ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=text.encode())
+    assert (ran.code, ran.err.splitlines()) == (
+        0,
+        ["note: stdin: 1 cable is left out: 1 at a patch panel", "nothing differs"],
+    )
 
 
 def test_the_first_blueprint_is_what_is_wired(run: CommandLine, tmp_path: Path, saved: Path) -> None:
