@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hyperscout_formats.cabling import dot, netbox_csv, netbox_json
+from hyperscout_formats.cabling import dot, netbox_csv, netbox_json, ufm_p2p, ufm_topo
 from hyperscout_formats.cabling.plan import Plan
 
 
@@ -19,6 +19,8 @@ READERS = (
     Reader("Graphviz DOT", dot.matches, dot.parse),
     Reader("NetBox JSON", netbox_json.matches, netbox_json.parse),
     Reader("NetBox CSV", netbox_csv.matches, netbox_csv.parse),
+    Reader("topology file of UFM", ufm_topo.matches, ufm_topo.parse),
+    Reader("P2P file of UFM", ufm_p2p.matches, ufm_p2p.parse),
 )
 
 

@@ -23,7 +23,10 @@ def read(data: bytes) -> plan.Plan:
 def test_a_plan_is_found_by_its_content_and_read(kind: str) -> None:
     data = PLANS[kind]
     assert [reader.kind for reader in READERS if reader.matches(data)] == [kind]
-    assert rows(read(data)) == CABLES
+    assert {frozenset((x[:2], x[2:])) for x in rows(read(data))} == {
+        frozenset((x[:2], x[2:])) for x in CABLES
+    }
+    assert len(read(data).cables) == len(CABLES)
     assert dict(read(data).left_out) == {}
 
 
@@ -38,8 +41,9 @@ def test_a_blueprint_is_none_of_them(text: str) -> None:
 
 @EACH
 def test_windows_files_are_read(kind: str) -> None:
-    if b"\n" in PLANS[kind]:
-        assert rows(read(b"\xef\xbb\xbf" + PLANS[kind].replace(b"\n", b"\r\n"))) == CABLES
+    if not PLANS[kind].startswith(b"PK"):
+        windows = b"\xef\xbb\xbf" + PLANS[kind].replace(b"\n", b"\r\n")
+        assert rows(read(windows)) == rows(read(PLANS[kind]))
 
 
 @EACH

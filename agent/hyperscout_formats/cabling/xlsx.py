@@ -1,0 +1,136 @@
+"""Reads the texts of a spreadsheet's cells (ECMA-376, SpreadsheetML), within bounds.
+
+openpyxl (MIT) reads them too. It has no bounds of its own, and each collector would have to install it.
+"""
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from hyperscout_formats.cabling.csv_rows import Row
+from hyperscout_formats.cabling.plan import Place
+from hyperscout_formats.text.errors import FormatError
+
+MAX_UNPACKED: Final = 64 << 20  # bytes of all parts that are read; a cell takes about 50
+_MAX_COLUMNS: Final = 1000
+_CELL: Final = re.compile(r"([A-Z]{1,3})[0-9]+")
+_FOLDER: Final = "xl/"
+
+
+def matches(data: bytes) -> bool:
+    """Return whether the data is a ZIP archive, as a spreadsheet is."""
+    return data.startswith(b"PK\x03\x04")
+
+
+def sheets(data: bytes, source: str) -> Iterator[Iterator[Row]]:
+    """Yield the rows of each sheet that are not blank. Raises FormatError."""
+    workbook = _Workbook(data, source)
+    for name, part in workbook.parts():
+        yield workbook.rows(name, part)
+
+
+class _Workbook:
+    def __init__(self, data: bytes, source: str) -> None:
+        self._source = source
+        self._left = MAX_UNPACKED
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, OSError, ValueError) as error:
+            raise self._error(f"not a spreadsheet (.xlsx): {error}") from error
+        self._members = set(self._archive.namelist())
+        self._strings: Sequence[str] | None = None
+
+    def parts(self) -> list[tuple[str, str]]:
+        """Return name and part of each sheet, in order."""
+        targets = {
+            item.get("Id"): item.get("Target", "")
+            for item in self._elements(f"{_FOLDER}_rels/workbook.xml.rels", "Relationship")
+            if item.get("Type", "").endswith("/worksheet")
+        }
+        found = []
+        for item in self._elements(f"{_FOLDER}workbook.xml", "sheet"):
+            ident = next((value for key, value in item.items() if key.endswith("}id")), None)
+            if ident in targets:  # else a sheet of a chart
+                target = targets[ident]
+                part = target[1:] if target.startswith("/") else _FOLDER + target
+                found.append((item.get("name", ""), part))
+        return found
+
+    def rows(self, name: str, part: str) -> Iterator[Row]:
+        """Yield the rows of a sheet that are not blank."""
+        for number, row in enumerate(self._elements(part, "row"), 1):
+            place = Place(0, f"sheet {name[:60]!a} row {row.get('r', str(number))[:10]}")
+            cells: list[str] = []
+            for cell in row:
+                column = self._column(cell.get("r"), len(cells), place)
+                cells += [""] * (column + 1 - len(cells))
+                cells[column] = self._text(cell, place).strip()
+            if any(cells):
+                yield place, cells
+            row.clear()
+
+    def _column(self, reference: str | None, following: int, place: Place) -> int:
+        match = _CELL.fullmatch(reference or "")
+        column = 0
+        for letter in match[1] if match else "":
+            column = 26 * column + ord(letter) - ord("A") + 1
+        found = column - 1 if match else following
+        if found >= _MAX_COLUMNS:
+            raise self._error(f"{place}: more than {_MAX_COLUMNS} columns")
+        return found
+
+    def _text(self, cell: ET.Element, place: Place) -> str:
+        if cell.get("t") == "inlineStr":
+            return _texts(cell)
+        value = next((x.text or "" for x in cell if _tag(x) == "v"), "")
+        if cell.get("t") != "s":
+            return value
+        if self._strings is None:
+            part = f"{_FOLDER}sharedStrings.xml"
+            self._strings = [_texts(item) for item in self._elements(part, "si")]
+        if not value.isdecimal() or len(value) > 9 or int(value) >= len(self._strings):
+            most = len(self._strings) - 1
+            raise self._error(f"{place}: found the text number {value[:20]!a}, expected 0 to {most}")
+        return self._strings[int(value)]
+
+    def _elements(self, part: str, tag: str) -> Iterator[ET.Element]:
+        """Yield the elements of this tag in a part, each complete."""
+        data = self._part(part)
+        if b"\0" in data[:4] or b"<!DOCTYPE" in data:  # entities could expand without bound
+            raise self._error(f"{part}: found UTF-16 or a document type, expected UTF-8 without one")
+        try:
+            for _, element in ET.iterparse(io.BytesIO(data)):  # noqa: S314 - there is no document type
+                if _tag(element) == tag:
+                    yield element
+        except ET.ParseError as error:
+            raise self._error(f"{part}: not XML: {error}") from error
+
+    def _part(self, part: str) -> bytes:
+        if part not in self._members:
+            raise self._error(f"not a spreadsheet (.xlsx): it has no part {part[:60]!a}")
+        try:
+            with self._archive.open(part) as file:
+                data = file.read(self._left + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
+            raise self._error(f"{part}: damaged or encrypted: {error}") from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise self._error(f"more than {MAX_UNPACKED} bytes when unpacked")
+        return data
+
+    def _error(self, reason: str) -> FormatError:
+        return FormatError(self._source, 0, reason)
+
+
+def _tag(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _texts(element: ET.Element) -> str:
+    """Return the text of all runs, without phonetic hints."""
+    hints = {id(x) for hint in element.iter() if _tag(hint) == "rPh" for x in hint.iter()}
+    return "".join(x.text or "" for x in element.iter() if _tag(x) == "t" and id(x) not in hints)
