@@ -4,6 +4,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from hyperscout_formats.cabling import dot, netbox_csv, netbox_json, ufm_p2p, ufm_topo
 from hyperscout_formats.infiniband import ibnetdiscover, ibnetdiscover_text, ibqueryerrors, node_map
 from hyperscout_formats.infiniband.sysfs import parse as parse_sysfs
 from hyperscout_formats.lldp import frame as lldp_frame
@@ -28,6 +29,7 @@ JUNK: dict[str, Callable[[int], bytes]] = {
     "empty lines": lambda size: b"\n" * size,
 }
 READERS: dict[str, Callable[[bytes], object]] = {
+    "dot": dot.parse,
     "ibnetdiscover": ibnetdiscover.parse,
     "ibqueryerrors": ibqueryerrors.parse,
     "latency_csv": latency_csv.parse,
@@ -35,6 +37,8 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "lldpcli_interfaces": lldpctl.parse_own,
     "lldpctl": lldpctl.parse,
     "nccl_tests": nccl_tests.parse,
+    "netbox_csv": netbox_csv.parse,
+    "netbox_json": netbox_json.parse,
     "netq": netq.parse,
     "nmx": nmx.parse,
     "node_labels": node_labels.parse,
@@ -43,6 +47,8 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "nvidia_smi": nvidia_smi.parse,
     "snmp_rows": snmp_rows.parse,
     "ufm": ufm.parse,
+    "ufm_p2p": ufm_p2p.parse,
+    "ufm_topo": ufm_topo.parse,
 }
 
 
