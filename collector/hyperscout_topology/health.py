@@ -1,11 +1,12 @@
 """Judges health: the conditions of a HyperNode, and which node's link an anomaly is about.
 
-Taints and placement judge links in the same way.
+Taints, conditions of nodes and placement judge links in the same way.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 
-from hyperscout_topology.topology import Anomaly, HyperNode, is_measured
+from hyperscout_topology.memo import nodes_of_adapters
+from hyperscout_topology.topology import Anomaly, HyperNode, Topology, is_measured
 
 HEALTHY = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
 LINK_KINDS = frozenset({"MissingLink", "ErroringLink", "SlowLink"})
@@ -45,3 +46,21 @@ def nodes_of(anomaly: Anomaly, owner: Mapping[str, str], nodes: Container[str]) 
     """
     ends = [anomaly.subject, *([anomaly.peer] if anomaly.peer else [])]
     return {n for end in ends for n in (owner.get(end.device, ""), end.device, end.name) if n in nodes}
+
+
+def accused(topology: Topology) -> Iterator[tuple[str, Anomaly]]:
+    """Yield the nodes whose own links are down, erroring or slow, with each anomaly that is not ambiguous."""
+    links = [x for x in topology.anomalies if x.confidence > SURE and is_of_a_link(x)]
+    if not links:
+        return
+    owner = nodes_of_adapters(topology.adapters)
+    hosts = {n for h in topology.hypernodes if not h.children for n in h.nodes}
+    for x in links:
+        for node in sorted(nodes_of(x, owner, hosts)):
+            yield node, x
+
+
+def lowest_domains(topology: Topology) -> list[HyperNode]:
+    """The domains that have no domain with switches below them."""
+    wired = {h.name for h in topology.hypernodes if h.switches}
+    return [h for h in topology.hypernodes if wired.isdisjoint(h.children)]

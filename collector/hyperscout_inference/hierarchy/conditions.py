@@ -35,7 +35,7 @@ MESSAGE_MAX = 1000  # characters of a message (metav1.Condition allows 32,768, a
 
 # (kind of anomaly, reason, text for a link), most severe first: the first kind gives the reason.
 # The kinds are those of `hyperscout_topology.health.DEGRADING`.
-_DEGRADED = (
+DEGRADED_REASONS = (
     ("MissingSwitch", "SwitchMissing", "missing"),
     ("MissingLink", "LinksDown", "down"),
     ("ErroringLink", "LinksErroring", "erroring"),
@@ -49,7 +49,9 @@ _INCONSISTENT = (
     ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
     ("EvidenceSetAside", "EvidenceSetAside", "evidence set aside"),
 )
-INFERENCE_FAILED = "InferenceFailed"  # reason of `Stale`
+# Reasons of `Stale`.
+EVIDENCE_STALE = "EvidenceStale"
+INFERENCE_FAILED = "InferenceFailed"
 
 _ID_OF = attrgetter("id")
 UNTIMED = attrgetter(*(x.name for x in fields(Condition) if x.name != "since_ns"))
@@ -206,20 +208,20 @@ def _stale(
         return replace(
             nodes,
             status="True",
-            reason="EvidenceStale",
+            reason=EVIDENCE_STALE,
             message=_bounded(message),
             switches=tuple(sorted(switches)),
         )
     if not h.children and below.count:
         named = _some([f"{n} last seen {rfc3339(seen_ns[n])}" if seen_ns[n] else n for n in below.named])
         message = f"evidence of {below.count} of {len(h.nodes)} nodes is older than its limit: {named}"
-        return Condition("Stale", "True", "EvidenceStale", _bounded(message), nodes=below.named)
+        return Condition("Stale", "True", EVIDENCE_STALE, _bounded(message), nodes=below.named)
     whole = [c for c in h.children if stale.get(c, _NONE_BELOW).whole]
     if whole:
         message = (
             f"{len(whole)} of {len(h.children)} children have no node with fresh evidence: {_some(whole)}"
         )
-        return Condition("Stale", "True", "EvidenceStale", _bounded(message))
+        return Condition("Stale", "True", EVIDENCE_STALE, _bounded(message))
     return _FRESH
 
 
@@ -231,7 +233,7 @@ def _degraded(
 ) -> Condition:
     parts: list[str] = []
     reasons: list[str] = []
-    for kind, reason, word in _DEGRADED if anomalies else ():
+    for kind, reason, word in DEGRADED_REASONS if anomalies else ():
         groups: dict[str, list[str]] = {}
         for anomaly in anomalies:
             if anomaly.kind == kind:

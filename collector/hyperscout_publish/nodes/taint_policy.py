@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from hyperscout_formats.text.counts import are, first_few
 from hyperscout_runtime.units import NS
-from hyperscout_topology.health import LINK_KINDS, SURE, is_of_a_link, nodes_of
+from hyperscout_topology.health import LINK_KINDS, SURE, accused, lowest_domains
 from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, HyperNode, Topology, say
 
@@ -58,25 +58,18 @@ class TaintDecision:
 
 def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
     """Return the problems of each node's own links and, if configured, of its domain."""
-    links = [x for x in topology.anomalies if x.confidence > SURE and is_of_a_link(x)]
     found: dict[str, Trouble] = {}
     if settings.uplink_share > 0:
-        wired = {h.name for h in topology.hypernodes if h.switches}
-        for domain in topology.hypernodes:
-            if wired.isdisjoint(domain.children) and (bad := _domain_trouble(topology, domain, settings)):
+        for domain in lowest_domains(topology):
+            if bad := _domain_trouble(topology, domain, settings):
                 found |= dict.fromkeys(domain.nodes, bad)
-    if not links:
-        return found
-    owner = {x.id: x.node for x in topology.adapters}
-    hosts = {n for h in topology.hypernodes if not h.children for n in h.nodes}
-    for x in links:
-        for node in sorted(nodes_of(x, owner, hosts)):
-            before = found.get(node)
-            found[node] = Trouble(
-                1 + (before.links if before else 0),
-                min(x.since_ns, before.since_ns) if before else x.since_ns,
-                before.why if before and before.links else _words(x),
-            )
+    for node, x in accused(topology):
+        before = found.get(node)
+        found[node] = Trouble(
+            1 + (before.links if before else 0),
+            min(x.since_ns, before.since_ns) if before else x.since_ns,
+            before.why if before and before.links else _words(x),
+        )
     return found
 
 

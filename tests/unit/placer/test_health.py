@@ -81,7 +81,7 @@ def test_whose_it_is(
 
 
 def test_what_degrades_here_is_what_the_condition_says() -> None:
-    assert {kind for kind, _, _ in conditions._DEGRADED} == DEGRADING
+    assert {kind for kind, _, _ in conditions.DEGRADED_REASONS} == DEGRADING
 
 
 def test_a_switch_that_is_missing_counts_with_the_links_that_its_siblings_have() -> None:

@@ -1,0 +1,131 @@
+"""Derives two conditions of each node, from the facts that HyperNode conditions and taints use. Uses no I/O.
+
+| state of the node | FabricReady | FabricDegraded |
+|---|---|---|
+| all links are healthy | True | False |
+| some links are slow or erroring, or a leaf switch above it is missing | True | True |
+| some links are down | False | True |
+| all links are down, slow or erroring | False | False |
+| no link is accused, and its evidence is stale, or no fabric shows it | Unknown | Unknown |
+
+An anomaly below the confidence `SURE` changes nothing. An accused node stays accused when its agent is
+silent. Messages name links and no times or counters, so that they change only when the links do.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hyperscout_formats.text.counts import count, first_few
+from hyperscout_formats.text.host_list import natural_key
+from hyperscout_inference.hierarchy.conditions import DEGRADED_REASONS, EVIDENCE_STALE, NAMED
+from hyperscout_topology.health import SURE, accused, lowest_domains
+from hyperscout_topology.link_changes import links_at
+from hyperscout_topology.memo import nodes_of_adapters
+from hyperscout_topology.topology import Anomaly, Topology, say
+
+NO_EVIDENCE = "NoEvidence"
+
+_End = tuple[str, str | None]  # device and port
+
+
+@dataclass(frozen=True, slots=True)
+class FabricState:
+    """`ready`, `degraded`: "True", "False" or "Unknown". Reason and message are those of both conditions."""
+
+    ready: str
+    degraded: str
+    reason: str
+    message: str
+
+    @property
+    def is_bad(self) -> bool:
+        return self.ready == "False" or self.degraded == "True"
+
+
+HEALTHY = FabricState("True", "False", "LinksHealthy", "no link of the node is down, slow or erroring")
+STALE = FabricState("Unknown", "Unknown", EVIDENCE_STALE, "evidence of the node is older than its limit")
+UNSEEN = FabricState("Unknown", "Unknown", NO_EVIDENCE, "no fabric shows the node")
+
+
+def fabric_states(topology: Topology) -> dict[str, FabricState]:
+    """Return the state of each node in a domain, and of each node without evidence."""
+    found = {n: HEALTHY for h in topology.hypernodes if not h.children for n in h.nodes}
+    found |= dict.fromkeys(topology.nodes_without_evidence, UNSEEN)
+    stale = {n for h in topology.hypernodes for c in h.conditions if c.type == "Stale" for n in c.nodes}
+    found |= dict.fromkeys(stale, STALE)
+    charges: dict[str, list[Anomaly]] = {}
+    for node, x in accused(topology):
+        charges.setdefault(node, []).append(x)
+    lost = [x for x in topology.anomalies if x.kind == "MissingSwitch" and x.confidence > SURE]
+    if lost:
+        nodes_of = {h.name: h.nodes for h in lowest_domains(topology)}
+        for x in lost:
+            for node in nodes_of.get(x.hypernode or "", ()):
+                charges.setdefault(node, []).append(x)
+    links = _links_of(topology, charges)
+    isolated = set(topology.nodes_without_evidence)
+    for node, mine in charges.items():
+        found[node] = _state(node, mine, links[node], is_isolated=node in isolated)
+    return found
+
+
+class _Links:
+    """The links of a node. `devices`: its adapters, and its name. `present`: its ends of links, by rows."""
+
+    __slots__ = ("devices", "present")
+
+    def __init__(self, node: str) -> None:
+        self.devices = {node}
+        self.present: set[_End] = set()
+
+
+def _links_of(topology: Topology, nodes: Iterable[str]) -> Mapping[str, _Links]:
+    found = {node: _Links(node) for node in nodes}
+    if not found:
+        return found
+    owner = {device: node for device, node in nodes_of_adapters(topology.adapters).items() if node in found}
+    owner |= {node: node for node in found}
+    for device, node in owner.items():
+        found[node].devices.add(device)
+    for link in links_at(topology.links, set(owner)):
+        for device, port in ((link.a_device, link.a_port), (link.b_device, link.b_port)):
+            if device in owner:
+                found[owner[device]].present.add((device, port))
+    return found
+
+
+def _state(node: str, charges: Iterable[Anomaly], links: _Links, *, is_isolated: bool) -> FabricState:
+    by_kind: dict[str, dict[_End, str]] = {}
+    for x in charges:
+        by_kind.setdefault(x.kind, {})[_own_end(node, x, links)] = _cable(x)
+    bad = {end for ends in by_kind.values() for end in ends}
+    is_down = "MissingLink" in by_kind
+    is_whole = is_isolated or (links.present <= bad and (is_down or bool(links.present)))
+    known = links.present.union(by_kind.get("MissingLink", ()), by_kind.get("MissingSwitch", ()))
+    reasons, parts = [], []
+    for kind, reason, word in DEGRADED_REASONS:
+        if ends := by_kind.get(kind):
+            what = count(len(ends), "switch" if kind == "MissingSwitch" else "link")
+            if kind != "MissingSwitch" and ends.keys() <= known:
+                what = f"{len(ends)} of {count(len(known), 'link')}"
+            reasons.append(reason)
+            parts.append(f"{what} {word}: {first_few(sorted(ends.values(), key=natural_key), NAMED)}")
+    return FabricState(
+        "False" if is_down or is_whole else "True",
+        "False" if is_whole else "True",
+        reasons[0],
+        "; ".join(parts),
+    )
+
+
+def _own_end(node: str, anomaly: Anomaly, links: _Links) -> _End:
+    """Return the node's end of a link; for a missing switch, the switch."""
+    ends = [anomaly.subject, *([anomaly.peer] if anomaly.peer else [])]
+    mine = (e for e in ends if e.device in links.devices or e.name == node)
+    end = next(mine, anomaly.subject) if anomaly.kind != "MissingSwitch" else anomaly.subject
+    return end.device or end.name, end.port
+
+
+def _cable(anomaly: Anomaly) -> str:
+    peer = f" -> {say(anomaly.peer)}" if anomaly.peer and anomaly.kind != "MissingSwitch" else ""
+    return say(anomaly.subject) + peer
