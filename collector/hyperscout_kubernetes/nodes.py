@@ -6,6 +6,8 @@ heartbeat does not change the part that is kept.
 
 from collections.abc import Iterator, Mapping
 from random import Random
+from sys import intern
+from typing import NamedTuple
 
 from hyperscout_runtime.signals import Signal
 
@@ -14,6 +16,18 @@ from hyperscout_kubernetes.paths import api_path
 from hyperscout_kubernetes.reflector import Reflector
 
 PATH = api_path("v1", "nodes")
+# Types of the conditions that the collector sets.
+READY = "hyperscout.io/FabricReady"
+DEGRADED = "hyperscout.io/FabricDegraded"
+
+
+class NodeCondition(NamedTuple):
+    """A condition of a node, without its type and heartbeat. `since`: its lastTransitionTime."""
+
+    status: str
+    reason: str
+    message: str
+    since: str = ""
 
 
 def kept(node: Object) -> Object:
@@ -28,15 +42,22 @@ def kept(node: Object) -> Object:
             "labels": metadata.get("labels") or {},
         },
         "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
+        "conditions": {c["type"]: _condition(c) for c in conditions if c.get("type") in (READY, DEGRADED)},
         "ready": {"status": ready.get("status", "Unknown"), "reason": ready.get("reason", "")},
         # Quantities are text, by resource name.
         "allocatable": status.get("allocatable") or {},
     }
 
 
-def path_of(name: str) -> str:
+def _condition(found: Object) -> NodeCondition:
+    # Thousands of nodes share the texts.
+    keys = ("status", "reason", "message", "lastTransitionTime")
+    return NodeCondition(*(intern(found.get(key) or "") for key in keys))
+
+
+def path_of(name: str, subresource: str | None = None) -> str:
     """Return the path of a node. Raises RejectedError: not a valid name."""
-    return api_path("v1", "nodes", name)
+    return api_path("v1", "nodes", name, subresource=subresource)
 
 
 def why_down(node: Object) -> str | None:

@@ -1,15 +1,17 @@
 """An API server in memory, as far as publishers beside HyperNodes ask one: objects, versions, merge patches.
 
+Of strategic merge patches it knows those of a node's conditions.
+
 It answers as a real one does where that matters here (404, 409 on another version or an object that is
 there, no new version for a write that changes nothing); the same publishers are tested on a real one too.
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, cast
 
-from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.client import STRATEGIC, Kube
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
 from hyperscout_kubernetes.nodes import PATH, Nodes
 
@@ -54,7 +56,10 @@ class FakeKube:
             if path in self.objects:
                 raise ConflictError(f"POST {path}: it exists")
             return copy.deepcopy(self.put(path, copy.deepcopy(body)))
+        path = path.removesuffix("/status")
         found = await self.get(path)
+        if content == STRATEGIC:
+            body = {"status": {"conditions": merged_by_type(self.conditions(path), body)}}
         metadata = body.get("preconditions", {}) if method == "DELETE" else body.get("metadata", {})
         if (
             metadata.get("resourceVersion", found["metadata"]["resourceVersion"])
@@ -79,6 +84,9 @@ class FakeKube:
 
     def taints(self, name: str) -> list[Object]:
         return list(self.objects[f"{PATH}/{name}"]["spec"].get("taints") or [])
+
+    def conditions(self, path: str) -> list[Object]:
+        return list(self.objects[path].get("status", {}).get("conditions", ()))
 
     def kube(self) -> Kube:
         return cast("Kube", self)
@@ -118,6 +126,17 @@ def merge(target: Any, patch: Any) -> Any:
         else:
             merged[key] = merge(merged.get(key), value)
     return merged
+
+
+def merged_by_type(conditions: Iterable[Object], patch: Object) -> list[Object]:
+    """Strategic merge of `status.conditions`, whose merge key is `type`."""
+    found = {c["type"]: c for c in conditions}
+    for row in patch["status"]["conditions"]:
+        if row.get("$patch") == "delete":
+            found.pop(row["type"], None)
+        else:
+            found[row["type"]] = found.get(row["type"], {}) | row
+    return list(found.values())
 
 
 def failing(error: KubeError, *, method: str = "PATCH", times: int = 1_000_000) -> Callable[[str, str], None]:

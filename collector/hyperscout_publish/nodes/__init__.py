@@ -1,1 +1,1 @@
-"""Publishes labels and taints of nodes, and Kueue's Topology object, which names the labels."""
+"""Publishes labels, taints and conditions of nodes, and Kueue's Topology object, which names the labels."""

@@ -12,7 +12,7 @@ An anomaly below the confidence `SURE` changes nothing. An accused node stays ac
 silent. Messages name links and no times or counters, so that they change only when the links do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hyperscout_formats.text.counts import count, first_few
@@ -56,17 +56,26 @@ def fabric_states(topology: Topology) -> dict[str, FabricState]:
     charges: dict[str, list[Anomaly]] = {}
     for node, x in accused(topology):
         charges.setdefault(node, []).append(x)
-    lost = [x for x in topology.anomalies if x.kind == "MissingSwitch" and x.confidence > SURE]
-    if lost:
-        nodes_of = {h.name: h.nodes for h in lowest_domains(topology)}
-        for x in lost:
-            for node in nodes_of.get(x.hypernode or "", ()):
-                charges.setdefault(node, []).append(x)
+    for node, x in _lost_leaves(topology):
+        charges.setdefault(node, []).append(x)
     links = _links_of(topology, charges)
     isolated = set(topology.nodes_without_evidence)
     for node, mine in charges.items():
         found[node] = _state(node, mine, links[node], is_isolated=node in isolated)
     return found
+
+
+def _lost_leaves(topology: Topology) -> Iterator[tuple[str, Anomaly]]:
+    """Yield the nodes of the domain that a missing leaf switch counts against, with the anomaly."""
+    lost = [x for x in topology.anomalies if x.kind == "MissingSwitch" and x.confidence > SURE]
+    if not lost:
+        return
+    # The part of a topology that is of one cluster may lack its leaves.
+    high = {s.id for s in topology.switches if s.level > 1}
+    nodes_of = {h.name: h.nodes for h in lowest_domains(topology) if high.isdisjoint(h.switches)}
+    for x in lost:
+        for node in nodes_of.get(x.hypernode or "", ()):
+            yield node, x
 
 
 class _Links:

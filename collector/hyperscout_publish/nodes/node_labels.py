@@ -7,7 +7,6 @@ label. Labels of HyperNodes that other owners' HyperNodes hold back follow them:
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Literal
 
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
 from hyperscout_kubernetes.nodes import Nodes, path_of
@@ -15,7 +14,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
-from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each_node, nodes_known
 from hyperscout_publish.nodes.tier_labels import (
     NO_LABELS,
     Labels,
@@ -27,8 +26,6 @@ from hyperscout_publish.nodes.tier_labels import (
 from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
-
-Mode = Literal["off", "dry-run", "on"]
 
 
 async def _nothing_held(topology: Topology) -> Held:

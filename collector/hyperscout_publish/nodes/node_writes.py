@@ -6,11 +6,14 @@ server does not respond, or writes are forbidden, all remaining writes are skipp
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
 from hyperscout_kubernetes.nodes import Nodes
 
 from hyperscout_publish.publisher.base import PublishError
+
+Mode = Literal["off", "dry-run", "on"]
 
 _AT_ONCE = 8
 _FIRST_LIST_S = 10.0

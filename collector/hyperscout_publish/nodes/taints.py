@@ -7,7 +7,7 @@ writes it at the version that was read. If the policy is disabled, remaining tai
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
 from hyperscout_kubernetes.errors import ConflictError
@@ -17,7 +17,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each_node, nodes_known
 from hyperscout_publish.nodes.taint_policy import (
     TaintDecision,
     TaintPolicy,
@@ -36,7 +36,6 @@ EFFECT = "NoSchedule"
 _TRIES = 5  # of one write, after conflicts
 _MAX_SLEEP_S = 3600.0
 
-Mode = Literal["off", "dry-run", "on"]
 Taint = Mapping[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Node labels, taints and the Kueue Topology against a real API server: taken, refused, contended."""
+"""What is written to nodes, and the Kueue Topology, against a real API server: taken, refused, contended."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_kubernetes.client import Kube, connect
+from hyperscout_kubernetes.client import STRATEGIC, Kube, connect
 from hyperscout_kubernetes.event_recorder import EventRecorder
-from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_kubernetes.nodes import DEGRADED, READY, Nodes
+from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
+from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.taint_policy import TaintSettings
-from hyperscout_publish.nodes.taints import Mode, TaintsPublisher
+from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import PublishError
 from support.kubernetes import Cluster
 from support.topologies import leaves, pods, two_leaves
@@ -183,6 +185,97 @@ def said_of(kube: Cluster, name: str) -> dict[str, int]:
     about = [e for e in events if e["involvedObject"]["name"] == name]
     assert len(about) == len({(e["reason"], e["message"]) for e in about})
     return {f"{e['type']} {e['reason']} {e['message']}": e["count"] for e in about}
+
+
+def conditions_of(kube: Cluster, name: str) -> dict[str, dict[str, str]]:
+    return {c["type"]: c for c in kube.api.ask("GET", f"/api/v1/nodes/{name}")["status"]["conditions"]}
+
+
+def statuses(kube: Cluster, *names: str) -> list[str]:
+    """FabricReady and FabricDegraded of each node."""
+    found = [conditions_of(kube, name) for name in names]
+    return [" ".join(f[kind]["status"] for kind in (READY, DEGRADED) if kind in f) for f in found]
+
+
+async def test_conditions_come_and_go_and_others_stay(kube: Cluster) -> None:
+    names = ("n01", "n02", "n03", "n04")
+    kube.nodes([*names, "cpu-1"])
+    kube.delete_node("n02")
+    now = [two_leaves().anomalies[0].since_ns]
+
+    def reports(name: str, kind: str, status: str) -> None:
+        """As a kubelet or node-problem-detector does."""
+        row = {"type": kind, "status": status, "reason": "Test", "message": ""}
+        path, body = f"/api/v1/nodes/{name}/status", {"status": {"conditions": [row]}}
+        kube.api.ask("PATCH", path, body, content=STRATEGIC)
+
+    async with following(kube.kubeconfig) as (client, nodes):
+
+        def publisher(mode: Mode) -> NodeConditionsPublisher:
+            return NodeConditionsPublisher(client, nodes, mode, print, clock_ns=lambda: now[0])
+
+        conditions = publisher("on")
+        await conditions.publish(two_leaves())
+        assert statuses(kube, "n01", "n03", "n04", "cpu-1") == ["True False", "False False", "True False", ""]
+        assert conditions_of(kube, "n03")[READY]["reason"] == "LinksDown"
+        writes = kube.writes("nodes")
+        await conditions.publish(two_leaves())
+        reports("n03", "KernelDeadlock", "False")
+        reports("n03", "Ready", "False")
+        await eventually(lambda: (nodes.get("n03") or {})["ready"]["status"] == "False")
+        await conditions.publish(two_leaves())
+        assert kube.writes("nodes") == writes + 2, "neither a steady state nor others' conditions are written"
+        assert statuses(kube, "n03") == ["False False"], "a kubelet keeps them"
+        now[0] += 60 * 10**9
+        await conditions.publish(replace(two_leaves(), anomalies=()))
+        assert kube.writes("nodes") == writes + 3
+        there = conditions_of(kube, "n03")
+        assert [there[kind]["status"] for kind in ("Ready", "KernelDeadlock", READY)] == [
+            "False",
+            "False",
+            "True",
+        ]
+        assert there[READY]["lastTransitionTime"] > there[DEGRADED]["lastTransitionTime"]
+        kube.nodes(["n02"])  # it is a new object
+        await eventually(lambda: nodes.get("n02") is not None)
+        await conditions.publish(two_leaves())
+        assert statuses(kube, "n02", "n03") == ["True False", "False False"]
+        kube.delete_node("n04")
+        await conditions.publish(replace(two_leaves(), nodes_without_evidence=("n04",)))
+        assert [node["metadata"]["name"] for node in kube.api.items("/api/v1/nodes")].count("n04") == 0
+        await publisher("off").publish(two_leaves())
+        assert statuses(kube, "n01", "n02", "n03") == ["", "", ""]
+        assert conditions_of(kube, "n03").keys() == {"Ready", "KernelDeadlock"}
+        writes = kube.writes("nodes")
+        await publisher("off").publish(two_leaves())
+        assert kube.writes("nodes") == writes
+
+
+@pytest.mark.parametrize(
+    ("missing", "problem"),
+    [
+        (None, ""),
+        (("nodes", "list"), 'cannot list resource "nodes"'),
+        (("nodes/status", "patch"), 'cannot patch resource "nodes/status"'),
+    ],
+)
+async def test_conditions_need_just_these_verbs(
+    kube: Cluster, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, str] | None, problem: str
+) -> None:
+    monkeypatch.setattr("hyperscout_publish.nodes.node_writes._FIRST_LIST_S", 1.0)
+    kube.nodes(["n01"])
+    verbs = {"nodes": ["list", "watch"], "nodes/status": ["patch"]}
+    rules = [
+        {"apiGroups": [""], "resources": [kind], "verbs": left}
+        for kind, named in verbs.items()
+        if (left := [verb for verb in named if (kind, verb) != missing])
+    ]
+    kube.grant("conditions", rules)
+    async with following(kube.kubeconfig_of("conditions")) as (client, nodes):
+        conditions = NodeConditionsPublisher(client, nodes, "on", print, clock_ns=lambda: 1)
+        with pytest.raises(PublishError, match=problem) if problem else contextlib.nullcontext():
+            await conditions.publish(two_leaves())
+    assert statuses(kube, "n01") == ["" if problem else "True False"]
 
 
 async def test_two_writers_of_one_list(kube: Cluster) -> None:

@@ -16,12 +16,15 @@ from hyperscout_topology.topology import Topology
 from support.fake_kube import FakeKube
 from support.waiting import TIMEOUT_S
 
+OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
+
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"node_labels": "on"}, "node_labels: set kubernetes too"),
         ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
+        ({"node_conditions": "on"}, "node_conditions: set kubernetes too"),
         ({"deployment": "collector"}, "deployment: set kubernetes too"),
         ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
         ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),
@@ -53,12 +56,16 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
     [
         ({}, []),
         ({"slurm_yaml_file": "/x/topology.yaml"}, ["slurm-files"]),
-        ({"kubernetes": "publish"}, ["kubernetes", "node-labels", "taints"]),
+        ({"kubernetes": "publish"}, ["kubernetes", "node-labels", "taints", "node-conditions"]),
         ({"kubernetes": "dry-run"}, ["kubernetes", "node-labels"]),
         ({"kubernetes": "dry-run", "taints": "on"}, ["kubernetes", "node-labels", "taints"]),
         (
+            {"kubernetes": "dry-run", "node_conditions": "on"},
+            ["kubernetes", "node-labels", "node-conditions"],
+        ),
+        (
             {"kubernetes": "publish", "kueue_topology": "wires"},
-            ["kubernetes", "node-labels", "taints", "kueue"],
+            ["kubernetes", "node-labels", "taints", "node-conditions", "kueue"],
         ),
     ],
 )
@@ -72,14 +79,8 @@ async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]
 @pytest.mark.parametrize(
     ("kubernetes", "names"),
     [
-        ("off", ["east/kubernetes", "east/node-labels", "east/taints"]),
-        (
-            "publish",
-            [
-                *("kubernetes", "node-labels", "taints"),
-                *("east/kubernetes", "east/node-labels", "east/taints"),
-            ],
-        ),
+        ("off", [f"east/{name}" for name in OF_A_CLUSTER]),
+        ("publish", [*OF_A_CLUSTER, *(f"east/{name}" for name in OF_A_CLUSTER)]),
     ],
 )
 async def test_each_cluster_has_publishers_and_watches_of_its_own(kubernetes: str, names: list[str]) -> None:
@@ -87,7 +88,7 @@ async def test_each_cluster_has_publishers_and_watches_of_its_own(kubernetes: st
     kube = FakeKube().kube() if kubernetes != "off" else None
     found = build_publishers(Context(load_settings(None, given), kube, {"east": FakeKube().kube()}))
     assert [publisher.name for publisher in found.publishers] == names
-    assert len(found.services) == len(names)
+    assert len(found.services) == 3 * len(found.nodes)
     assert list(found.nodes) == ([""] if kube is not None else []) + ["east"]
 
 
@@ -141,7 +142,7 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     fake.follow(nodes)
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
-    assert woken == ["inference", "inference", "node-labels", "taints"]
+    assert woken == ["inference", "inference", "node-labels", "taints", "node-conditions"]
 
 
 def test_files_for_slurm_are_paths() -> None:

@@ -72,6 +72,13 @@ def test_a_lost_leaf_concerns_all_its_nodes_and_no_others() -> None:
     assert [node for node, state in found.items() if state.is_bad] == ["n03", "n04"]
 
 
+def test_in_a_part_without_leaves_a_lost_leaf_concerns_no_node() -> None:
+    """As in a cluster that has one node below each leaf."""
+    whole = cabled(LOST)
+    core = replace(whole.hypernodes[2], name="leaf-b", children=(), switches=("s9",))
+    assert set(fabric_states(replace(whole, hypernodes=(core,))).values()) == {HEALTHY, UNSEEN}
+
+
 @pytest.mark.parametrize(
     ("anomalies", "message"),
     [

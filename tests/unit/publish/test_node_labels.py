@@ -11,8 +11,8 @@ from hyperscout_kubernetes.errors import (
 )
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
-from hyperscout_publish.nodes.node_labels import Mode, NodeLabelsPublisher
-from hyperscout_publish.nodes.node_writes import nodes_known
+from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
+from hyperscout_publish.nodes.node_writes import Mode, nodes_known
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.topology import Topology
 from support.examples import slow_after

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from hyperscout_kubernetes.errors import ForbiddenError
+from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.taint_policy import TaintSettings
-from hyperscout_publish.nodes.taints import Mode, TaintsPublisher, is_ours, with_ours, without_ours
+from hyperscout_publish.nodes.taints import TaintsPublisher, is_ours, with_ours, without_ours
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_runtime.units import NS

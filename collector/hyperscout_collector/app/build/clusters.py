@@ -13,8 +13,10 @@ from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher, Earlier
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
+from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
+from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.taint_policy import TaintSettings
 from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import Publisher
@@ -132,9 +134,14 @@ def _node_writers(
             dry_run=dry_run,
         )
     ]
-    taints = "dry-run" if dry_run and settings.taints == "on" else settings.taints
-    if taints != "off" or not dry_run:
+
+    def mode(wanted: Mode) -> Mode:
+        return "dry-run" if dry_run and wanted == "on" else wanted
+
+    if (taints := mode(settings.taints)) != "off" or not dry_run:
         found.append(TaintsPublisher(kube, nodes, taints, policy, say, events=events, clock_ns=clock_ns))
+    if (conditions := mode(settings.node_conditions)) != "off" or not dry_run:
+        found.append(NodeConditionsPublisher(kube, nodes, conditions, say, clock_ns=clock_ns))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Settings of what the collector publishes: HyperNodes, labels, taints, gates and files for Slurm."""
+"""Settings of what the collector publishes: HyperNodes, facts about nodes, gates and files for Slurm."""
 
 import shlex
 from pathlib import Path
@@ -104,6 +104,11 @@ class PublisherSettings(BaseModel):
         description="share of degraded uplinks or switches of a tier-1 domain from which all its nodes are "
         "tainted; 0 = never. Raise it above 0 if pods need the bandwidth between domains",
     )
+    node_conditions: Mode = Field(
+        "off",
+        description="set the conditions hyperscout.io/FabricReady and hyperscout.io/FabricDegraded of nodes, "
+        "for systems that repair nodes; dry-run prints the changes",
+    )
     gates: Mode = Field(
         "off",
         description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
@@ -199,6 +204,7 @@ class PublisherSettings(BaseModel):
         of_any_cluster = {
             "node_labels": self.node_labels != "off",
             "taints": self.taints != "off",
+            "node_conditions": self.node_conditions != "off",
             "kueue_topology": bool(self.kueue_topology),
         }
         of_own_cluster = {"gates": self.gates != "off", "deployment": bool(self.deployment)}
