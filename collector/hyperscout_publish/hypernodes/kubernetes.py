@@ -18,6 +18,7 @@ from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.checks import broken_rules
@@ -74,6 +75,7 @@ class KubernetesPublisher(Publisher):
             followed=self.wake,
             rng=rng,
         )
+        self.appeared = Signal[[]]()  # a HyperNode that was not there
         self.events = EventRecorder(kube, clock_ns=clock_ns)
         self._kube = kube
         self._nodes = nodes
@@ -245,6 +247,8 @@ class KubernetesPublisher(Publisher):
             self._there.pop(name, None)
         else:
             self._there[name] = present(after)
+        if before is None:
+            self.appeared()
         if any(found is not None and not is_ours(found) for found in (before, after)) or (
             _members(before) != _members(after) and self.others
         ):

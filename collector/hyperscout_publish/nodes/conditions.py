@@ -1,7 +1,8 @@
 """Sets the conditions FabricReady and FabricDegraded of nodes, as `condition_policy` derives them.
 
 Only differences are written, without heartbeats. A strategic merge patch identifies conditions by their type,
-so those of other writers stay. If the publisher is off, it removes its conditions.
+so those of other writers stay. If the publisher is off, it removes its conditions. Domains with many bad
+nodes are marked.
 """
 
 import logging
@@ -15,7 +16,8 @@ from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.condition_policy import NO_EVIDENCE, FabricState, fabric_states
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each_node, nodes_known
+from hyperscout_publish.nodes.domain_marks import DomainMarks, bad_domains
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
 from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
@@ -26,7 +28,8 @@ Conditions = Mapping[str, NodeCondition]
 class NodeConditionsPublisher(Publisher):
     """Publishes conditions of nodes. `mode` "off" only removes conditions from earlier runs.
 
-    `say` receives the changes of a dry run. `clock_ns`: Unix ns.
+    `say` receives the changes of a dry run. `domain_share`: share of bad nodes above which `marks` marks a
+    domain. `clock_ns`: Unix ns.
     """
 
     name = "node-conditions"
@@ -37,17 +40,22 @@ class NodeConditionsPublisher(Publisher):
         nodes: Nodes,
         mode: Mode,
         say: Callable[[str], None],
+        marks: DomainMarks,
         *,
+        domain_share: float,
         clock_ns: Callable[[], int],
     ) -> None:
         super().__init__()
         self._kube = kube
         self._nodes = nodes
         self._mode = mode
+        self._marks = marks
+        self._domain_share = domain_share
         self._clock_ns = clock_ns
         self._dry_run = DryRun("conditions of nodes", say)
         self._for: Topology | None = None
         self._states: Mapping[str, FabricState] = {}
+        self._bad_domains: Mapping[str, str] = {}
         self._in_thread = BoundedExecutor("publish-node-conditions")
 
     async def publish(self, topology: Topology) -> None:
@@ -55,7 +63,9 @@ class NodeConditionsPublisher(Publisher):
         await nodes_known(self._nodes)
         if self._mode != "off" and topology is not self._for:
             self._states = await self._in_thread(fabric_states, topology)
+            self._bad_domains = bad_domains(topology.hypernodes, self._states, self._domain_share)
             self._for = topology
+        await self._marks.write(self._bad_domains, dry_run=self._mode == "dry-run")
         due: dict[str, _Change] = {}
         for node in self._nodes:
             name, present = node["metadata"]["name"], node["conditions"]
@@ -80,7 +90,7 @@ class NodeConditionsPublisher(Publisher):
             )
             self._nodes.reflector.learn(answer)
 
-        await for_each_node(list(due), write)
+        await for_each("nodes", list(due), write)
         _log.info("wrote the conditions of %d nodes", len(due))
 
 

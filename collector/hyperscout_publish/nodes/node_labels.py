@@ -14,7 +14,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each_node, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
 from hyperscout_publish.nodes.tier_labels import (
     NO_LABELS,
     Labels,
@@ -102,5 +102,5 @@ class NodeLabelsPublisher(Publisher):
             self._nodes.reflector.learn(answer)
 
         if patches:
-            await for_each_node(sorted(patches), write)
+            await for_each("nodes", sorted(patches), write)
             _log.info("wrote the labels of %d nodes", len(patches))

@@ -1,6 +1,6 @@
-"""Writes to many nodes: several in parallel, rate-limited by the client, with handling of failures.
+"""Writes to many objects, such as nodes: in parallel, rate-limited by the client, with handling of failures.
 
-A node that no longer exists needs no write. A write that the server refuses does not block others. If the
+An object that no longer exists needs no write. A write that the server refuses does not block others. If the
 server does not respond, or writes are forbidden, all remaining writes are skipped.
 """
 
@@ -33,8 +33,8 @@ async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
         raise PublishError(f"the cluster's nodes are not known: {why}") from error
 
 
-async def for_each_node(names: Sequence[str], write: Callable[[str], Awaitable[None]]) -> None:
-    """Call `write(name)` for each name. Raises PublishError if any write fails."""
+async def for_each(what: str, names: Sequence[str], write: Callable[[str], Awaitable[None]]) -> None:
+    """Call `write(name)` for each name. `what`: "nodes". Raises PublishError if any write fails."""
     waiting: Iterator[str] = iter(names)
     refused: list[KubeError] = []
     fatal: list[KubeError] = []
@@ -58,7 +58,7 @@ async def for_each_node(names: Sequence[str], write: Callable[[str], Awaitable[N
     if fatal:
         raise PublishError(str(fatal[0])) from fatal[0]
     if refused:
-        raise PublishError(f"{len(refused)} of {len(names)} nodes: {refused[0]}") from refused[0]
+        raise PublishError(f"{len(refused)} of {len(names)} {what}: {refused[0]}") from refused[0]
 
 
 class DryRun:

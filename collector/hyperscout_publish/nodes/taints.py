@@ -17,7 +17,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each_node, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
 from hyperscout_publish.nodes.taint_policy import (
     TaintDecision,
     TaintPolicy,
@@ -133,8 +133,8 @@ class TaintsPublisher(Publisher):
                 self._event(name, "Warning", "LinksDegraded", f"tainted {KEY}:{EFFECT}: {found[name].why}")
 
         # Removed taints free capacity under the cap, so they come first.
-        await for_each_node(decision.clear, clear)
-        await for_each_node(decision.taint, taint)
+        await for_each("nodes", decision.clear, clear)
+        await for_each("nodes", decision.taint, taint)
 
     def _event(self, name: str, severity: str, reason: str, message: str) -> None:
         node = self._nodes.get(name)

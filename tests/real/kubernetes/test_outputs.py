@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,11 @@ import pytest
 from hyperscout_kubernetes.client import STRATEGIC, Kube, connect
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import DEGRADED, READY, Nodes
+from hyperscout_kubernetes.reflector import Reflector
+from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
+from hyperscout_publish.hypernodes.objects import COLLECTION
 from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
+from hyperscout_publish.nodes.domain_marks import LABEL, DomainMarks
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode
@@ -187,6 +191,16 @@ def said_of(kube: Cluster, name: str) -> dict[str, int]:
     return {f"{e['type']} {e['reason']} {e['message']}": e["count"] for e in about}
 
 
+def node_conditions(
+    client: Kube, nodes: Nodes, mode: Mode = "on", clock_ns: Callable[[], int] = lambda: 1
+) -> NodeConditionsPublisher:
+    """Without HyperNodes to mark."""
+    events = EventRecorder(client, clock_ns=clock_ns)
+    none = Reflector(client, COLLECTION, changed=lambda name, before, after: None, rng=Random(0))
+    marks = DomainMarks(client, none, events, print)
+    return NodeConditionsPublisher(client, nodes, mode, print, marks, domain_share=0.5, clock_ns=clock_ns)
+
+
 def conditions_of(kube: Cluster, name: str) -> dict[str, dict[str, str]]:
     return {c["type"]: c for c in kube.api.ask("GET", f"/api/v1/nodes/{name}")["status"]["conditions"]}
 
@@ -212,7 +226,7 @@ async def test_conditions_come_and_go_and_others_stay(kube: Cluster) -> None:
     async with following(kube.kubeconfig) as (client, nodes):
 
         def publisher(mode: Mode) -> NodeConditionsPublisher:
-            return NodeConditionsPublisher(client, nodes, mode, print, clock_ns=lambda: now[0])
+            return node_conditions(client, nodes, mode, lambda: now[0])
 
         conditions = publisher("on")
         await conditions.publish(two_leaves())
@@ -272,10 +286,45 @@ async def test_conditions_need_just_these_verbs(
     ]
     kube.grant("conditions", rules)
     async with following(kube.kubeconfig_of("conditions")) as (client, nodes):
-        conditions = NodeConditionsPublisher(client, nodes, "on", print, clock_ns=lambda: 1)
+        conditions = node_conditions(client, nodes)
         with pytest.raises(PublishError, match=problem) if problem else contextlib.nullcontext():
             await conditions.publish(two_leaves())
     assert statuses(kube, "n01") == ["" if problem else "True False"]
+
+
+async def test_a_domain_is_marked_once_and_the_writer_of_hypernodes_keeps_the_mark(kube: Cluster) -> None:
+    kube.nodes(["n01", "n02", "n03", "n04", "n05"])
+    healthy = replace(two_leaves(), anomalies=())
+
+    def marks() -> dict[str, str]:
+        found = {name: x["metadata"]["labels"] for name, x in kube.hypernodes().items()}
+        return {name: labels[LABEL] for name, labels in found.items() if LABEL in labels}
+
+    async with following(kube.kubeconfig) as (client, nodes), asyncio.TaskGroup() as group:
+        hypernodes = KubernetesPublisher(client, nodes, rng=Random(0), clock_ns=lambda: 1, timer=lambda: 0.0)
+        running = group.create_task(hypernodes.run())
+        marking = DomainMarks(client, hypernodes.hypernodes, hypernodes.events, print)
+        conditions = NodeConditionsPublisher(
+            client, nodes, "on", print, marking, domain_share=0.4, clock_ns=lambda: 1
+        )
+        await hypernodes.publish(two_leaves())
+        await conditions.publish(two_leaves())
+        assert marks() == {"leaf-b": "true"}
+        writes = kube.writes("hypernodes")
+        await hypernodes.publish(two_leaves())
+        await conditions.publish(two_leaves())
+        assert kube.writes("hypernodes") == writes
+        a, b, core = two_leaves().hypernodes
+        more = (a, replace(b, nodes=(*b.nodes, "n05")), replace(core, nodes=(*core.nodes, "n05")))
+        await hypernodes.publish(replace(two_leaves(), hypernodes=more))
+        assert kube.writes("hypernodes") > writes
+        assert marks() == {"leaf-b": "true"}
+        await conditions.publish(healthy)
+        assert marks() == {}
+        said = {"Warning ManyNodesBad 1 of 2 nodes are bad: n03 (LinksDown)": 1}
+        await eventually(lambda: said.items() <= said_of(kube, "leaf-b").items())
+        assert not any("Reverted" in text for text in said_of(kube, "leaf-b"))
+        running.cancel()
 
 
 async def test_two_writers_of_one_list(kube: Cluster) -> None:

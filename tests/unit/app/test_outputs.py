@@ -14,6 +14,7 @@ from hyperscout_publish.publisher.base import PublishError
 from hyperscout_runtime.settings import SettingsError
 from hyperscout_topology.topology import Topology
 from support.fake_kube import FakeKube
+from support.kube_objects import hypernode_object
 from support.waiting import TIMEOUT_S
 
 OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
@@ -143,6 +144,19 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
     assert woken == ["inference", "inference", "node-labels", "taints", "node-conditions"]
+
+
+async def test_a_hypernode_that_appears_wakes_what_may_mark_it() -> None:
+    woken: list[str] = []
+    done = asyncio.Event()
+    found = build_publishers(Context(load_settings(None, {"kubernetes": "publish"}), FakeKube().kube()))
+    for publisher in found.publishers[1:]:
+        publisher.wake.subscribe(partial(woken.append, publisher.name))
+    found.publishers[-1].wake.subscribe(done.set)
+    found.publishers[0].hypernodes.learn(hypernode_object("leaf"))  # type: ignore[attr-defined]
+    async with asyncio.timeout(TIMEOUT_S):
+        await done.wait()
+    assert woken == ["node-labels", "taints", "node-conditions"]
 
 
 def test_files_for_slurm_are_paths() -> None:

@@ -1,13 +1,15 @@
 """The publisher of node conditions over an API server in memory: only differences, only its own types."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hyperscout_kubernetes.errors import ForbiddenError, RejectedError
 from hyperscout_kubernetes.nodes import DEGRADED, PATH, READY, Nodes
 from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher
 from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
+from hyperscout_publish.nodes.domain_marks import DomainMarks
 from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_runtime.units import NS
@@ -35,9 +37,19 @@ class Setup:
         self.said: list[str] = []
         self.now_s = 0
         self.nodes: Nodes = self.fake.nodes()
+        self.domains: list[tuple[list[str], bool]] = []
         self.publisher = NodeConditionsPublisher(
-            self.fake.kube(), self.nodes, mode, self.said.append, clock_ns=lambda: SINCE_NS + self.now_s * NS
+            self.fake.kube(),
+            self.nodes,
+            mode,
+            self.said.append,
+            cast("DomainMarks", self),
+            domain_share=0.4,
+            clock_ns=lambda: SINCE_NS + self.now_s * NS,
         )
+
+    async def write(self, bad: Mapping[str, str], *, dry_run: bool) -> None:
+        self.domains.append((list(bad), dry_run))
 
     async def publish(self, topology: Topology) -> list[str]:
         """The nodes that were written, in order."""
@@ -114,6 +126,16 @@ async def test_what_another_client_changes_is_corrected() -> None:
     cluster.fake.follow(cluster.nodes)
     assert await cluster.publish(HEALTHY) == ["n01/status"]
     assert cluster.statuses("n01") == "True False"
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("on", (["leaf-b"], False)), ("dry-run", (["leaf-b"], True)), ("off", ([], False))]
+)
+async def test_domains_with_many_bad_nodes_are_marked(mode: Mode, expected: tuple[list[str], bool]) -> None:
+    cluster = Setup(mode)
+    for topology in (DOWN, DOWN, HEALTHY):
+        await cluster.publish(topology)
+    assert cluster.domains == [expected, expected, ([], expected[1])]
 
 
 async def test_a_dry_run_says_it_and_writes_nothing() -> None:

@@ -14,6 +14,7 @@ from hyperscout_kubernetes.nodes import Nodes, why_down
 from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher, Earlier
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
+from hyperscout_publish.nodes.domain_marks import DomainMarks
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode
@@ -73,6 +74,7 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
 
     wake_soon = Debouncer(wake_node_writers, _WAKE_AFTER_S)
     foreign_changed.subscribe(wake_soon)
+    hypernodes.appeared.subscribe(wake_soon)
 
     def node_changed(before: Object | None, after: Object | None) -> None:
         # The collector's own writes to nodes must not start a check of the whole cluster.
@@ -141,7 +143,13 @@ def _node_writers(
     if (taints := mode(settings.taints)) != "off" or not dry_run:
         found.append(TaintsPublisher(kube, nodes, taints, policy, say, events=events, clock_ns=clock_ns))
     if (conditions := mode(settings.node_conditions)) != "off" or not dry_run:
-        found.append(NodeConditionsPublisher(kube, nodes, conditions, say, clock_ns=clock_ns))
+        marks = DomainMarks(kube, hypernodes.hypernodes, events, say)
+        share = settings.node_conditions_domain_share
+        found.append(
+            NodeConditionsPublisher(
+                kube, nodes, conditions, say, marks, domain_share=share, clock_ns=clock_ns
+            )
+        )
     return found
 
 

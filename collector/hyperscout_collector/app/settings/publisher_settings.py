@@ -109,6 +109,13 @@ class PublisherSettings(BaseModel):
         description="set the conditions hyperscout.io/FabricReady and hyperscout.io/FabricDegraded of nodes, "
         "for systems that repair nodes; dry-run prints the changes",
     )
+    node_conditions_domain_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="a HyperNode of which more than this share of nodes is bad gets an Event and the label "
+        "hyperscout.io/many-nodes-bad; 1 = never. Lower it to hear of smaller faults",
+    )
     gates: Mode = Field(
         "off",
         description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
