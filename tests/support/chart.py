@@ -21,7 +21,7 @@ Object = dict[str, Any]
 EVERYTHING: Final[Object] = {
     "commonLabels": {"team": "net"},
     "image": {"registry": "registry.example/infra/", "pullSecrets": [{"name": "pull"}]},
-    "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},
+    "publish": {"nodeLabels": "on", "taints": "on", "nodeConditions": "on", "kueueTopology": "hyperscout"},
     "gates": {"mode": "on", "admissionPolicy": True},
     "tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]},
     "collector": {
@@ -137,6 +137,7 @@ PROFILES: Final[dict[str, Object]] = {
         "publish": {"hyperNodes": "dry-run", "nodeLabels": "on", "taints": "on", "kueueTopology": "x"}
     },
     "labels": {"publish": {"nodeLabels": "on"}},
+    "conditions": {"publish": {"nodeConditions": "on"}},
     "gates tried": {"gates": {"mode": "dry-run"}},
     "several clusters": {
         "collector": {

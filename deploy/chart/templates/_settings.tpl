@@ -13,6 +13,7 @@
   "authenticate" .Values.authenticate
   "node_labels" .Values.publish.nodeLabels
   "taints" .Values.publish.taints
+  "node_conditions" .Values.publish.nodeConditions
   "kueue_topology" .Values.publish.kueueTopology
   "gates" .Values.gates.mode
   "gates_namespace" (include "hyperscout.gangs" .)

@@ -938,6 +938,7 @@ Notes = Callable[[str], str]
         ),
         ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). To see its results and errors:"),
         ({"publish": {"taints": "on"}}, "An uninstall does not remove taints"),
+        ({"publish": {"nodeConditions": "on"}}, "upgrade with publish.nodeConditions=off\n"),
         (
             {},
             "If nodes have InfiniBand ports, set agent.infiniband.resourceName (the resource of an\n",

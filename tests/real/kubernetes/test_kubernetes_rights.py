@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hyperscout_kubernetes.nodes import READY
 from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.api import MERGE
 from support.chart import NAMESPACE, RELEASE, define_others, install
@@ -23,10 +24,11 @@ require_real("kubernetes", "helm")
 ACCOUNT = f"{RELEASE}-collector"
 VALUES = {
     "crds": {"install": False},
-    "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},
+    "publish": {"nodeLabels": "on", "taints": "on", "nodeConditions": "on", "kueueTopology": "hyperscout"},
 }
 FLAGS = "--settle-s 1 --restart-grace-s 0 --takeover-limit-s 1".split()  # noqa: SIM905
-FLAGS += "--node-labels on --taints on --kueue-topology hyperscout --leader-election".split()  # noqa: SIM905
+FLAGS += "--node-labels on --taints on --node-conditions on".split()  # noqa: SIM905
+FLAGS += "--kueue-topology hyperscout --leader-election".split()  # noqa: SIM905
 _REFUSED = re.compile(r'^authorization_attempts_total\{result="(?!allowed").+"\} (\S+)', re.MULTILINE)
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"
 
@@ -63,6 +65,7 @@ async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path) -> No
             lambda now: all(status_at(now, n, "Ready")[0] == "True" for n in nodes), "a healthy tree"
         )
         await until(lambda: labelled(kube) == len(nodes), "labels on all nodes")
+        await until(lambda: conditioned(kube) == len(nodes), "conditions of all nodes")
         await until(lambda: bool(kube.api.items("/apis/kueue.x-k8s.io/v1beta1/topologies")), "kueue")
         kube.cordon(next(iter(nodes)))
         await seen.until(
@@ -80,6 +83,11 @@ def labelled(kube: Cluster) -> int:
     return sum(any(key.startswith("hyperscout.io/") for key in n["metadata"]["labels"]) for n in nodes)
 
 
+def conditioned(kube: Cluster) -> int:
+    nodes = kube.api.items("/api/v1/nodes")
+    return sum(any(c["type"] == READY for c in n["status"]["conditions"]) for n in nodes)
+
+
 async def until(holds: Callable[[], bool], what: str) -> None:
     await until_awaited(lambda: asyncio.to_thread(holds), what, pause_s=0.05)
 
@@ -87,7 +95,13 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 # Without it, what does the collector complain of? One verb of each sort of work.
 @pytest.mark.parametrize(
     ("resource", "verb"),
-    [("hypernodes", "list"), ("hypernodes", "patch"), ("hypernodes/status", "patch"), ("nodes", "list")],
+    [
+        ("hypernodes", "list"),
+        ("hypernodes", "patch"),
+        ("hypernodes/status", "patch"),
+        ("nodes", "list"),
+        ("nodes/status", "patch"),
+    ],
 )
 async def test_without_a_right_it_says_what_it_may_not(
     kube: Cluster, tmp_path: Path, resource: str, verb: str

@@ -169,6 +169,9 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ("", "nodes", "patch"): lambda _, c: c.write(
         "PATCH", f"{NODES}/gpu-1", {"metadata": {"labels": {"hyperscout.io/leaf": "a"}}}, content=MERGE
     ),
+    ("", "nodes/status", "patch"): lambda _, c: c.write(
+        "PATCH", f"{NODES}/gpu-1/status", {"status": {"conditions": []}}, content=STRATEGIC
+    ),
     ("", "events", "create"): lambda _, c: c.write("POST", EVENTS, _event()),
     ("apps", "deployments", "get"): lambda _, c: c.get(f"{DEPLOYMENTS}/{COLLECTOR}"),
     ("", "events", "get"): lambda _, c: _absent(c, f"{EVENTS}/none"),
