@@ -118,7 +118,7 @@ def get(
 
         emit(dot(loaded, [row.data for row in table.rows]))
     elif output == "netbox-csv":
-        from hyperscout_cli.shared.netbox import cables_csv
+        from hyperscout_cli.show.netbox import cables_csv
 
         emit(cables_csv(loaded, [row.data for row in table.rows]))
     else:
