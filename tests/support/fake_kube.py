@@ -58,7 +58,7 @@ class FakeKube:
             return copy.deepcopy(self.put(path, copy.deepcopy(body)))
         path = path.removesuffix("/status")
         found = await self.get(path)
-        if content == STRATEGIC:
+        if content == STRATEGIC and "conditions" in body.get("status", {}):
             body = {"status": {"conditions": merged_by_type(self.conditions(path), body)}}
         metadata = body.get("preconditions", {}) if method == "DELETE" else body.get("metadata", {})
         if (
