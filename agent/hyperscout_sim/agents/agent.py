@@ -74,6 +74,7 @@ class Played:
         least_s = min(_MOST_HELD_BACK_S, world.refresh_interval_s / 2)
         self.store = FindingStore(reporter, world.clock, refresh_interval_s=least_s)
         self._world = world
+        self._started_s = world.clock()
         self._task: asyncio.Task[None] | None = None
         self.uplink = Uplink(
             world.targets(reporter),
@@ -91,6 +92,11 @@ class Played:
     def settled(self) -> bool:
         """Whether it is connected, and the collector has acknowledged all its findings."""
         return self.uplink.stats.connected and not self.store.dirty
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it started long enough ago to report again at its turn: it has reported at its start."""
+        return self._world.clock() - self._started_s >= self._world.refresh_interval_s / 2
 
     def start(self) -> None:
         self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.store.node}")

@@ -156,9 +156,12 @@ class Player:
         began_s = self._world.clock()
         for after_s, host in refreshes(self._plan.hosts, hosts, self._refresh_interval_s):
             await self._world.wait(asyncio.Event(), began_s + after_s - self._world.clock())
-            if host in self.agents:
+            agent = self.agents.get(host) if host else self.crawl
+            if agent is None or not agent.is_due:
+                continue
+            if host:
                 self.observe(host)
-            elif host is None and self.crawl is not None:
+            elif self.crawl is not None:
                 self.crawl.look(self._fabric)
 
     def observe(self, host: str) -> None:
