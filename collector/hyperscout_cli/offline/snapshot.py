@@ -63,7 +63,8 @@ def save(*, file: Path, topology: str | None, collector: Endpoint) -> None:
 Examples:
   hyperscout snapshot load before-move.json -o slurm-tree
   hyperscout snapshot load before-move.json --data-dir /var/lib/hyperscout
-  hyperscout snapshot load before-move.json --store postgresql://hyperscout@localhost/hyperscout
+  hyperscout snapshot load before-move.json --store postgresql://hyperscout@localhost/hyperscout \\
+    --store-password-file /etc/hyperscout/db-password
   hyperscout infer --lldp lldp/*.json --previous before-move.json    offline, keeps the names"""
 )
 @click.argument("file", metavar="FILE", type=click.Path())
@@ -78,7 +79,8 @@ Examples:
     "--store",
     metavar="URL",
     default="",
-    help="PostgreSQL of stopped collectors, as in their setting store. The next leader continues from FILE.",
+    help="PostgreSQL, as in the setting store of the collectors. Stop all replicas first. The next leader "
+    "continues from FILE.",
 )
 @click.option(
     "--store-password-file",
@@ -86,6 +88,7 @@ Examples:
     type=click.Path(path_type=Path, dir_okay=False),
     help="File of the password of the user in --store.",
 )
+@click.option("--insecure", is_flag=True, help="Connect to --store also beyond this machine without TLS.")
 @unnamed_option
 def load(
     *,
@@ -94,19 +97,22 @@ def load(
     data_dir: Path | None,
     store: str,
     store_password_file: Path | None,
+    insecure: bool,
     unnamed: bool,
 ) -> None:
     """Show the topology in FILE; or make it the last published topology of a collector.
 
     With --data-dir or --store a collector that lost its data keeps the names of HyperNodes, and reports
     missing links. At its start it shows FILE until its agents have reported, for takeover_limit_s at most.
+    Stored evidence, reservations and history stay. -o shows FILE only, so it excludes both options.
     """
     is_shown = click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE
     ways = {"-o": is_shown, "--data-dir": data_dir is not None, "--store": bool(store)}
     if len(given := [way for way, is_given in ways.items() if is_given]) > 1:
         raise click.UsageError(f"{' and '.join(given)}: give one of them")
-    if store_password_file is not None and not store:
-        raise click.UsageError("--store-password-file: give --store too")
+    for option, is_given in {"--store-password-file": store_password_file, "--insecure": insecure}.items():
+        if is_given and not store:
+            raise click.UsageError(f"{option}: give --store too")
     found = read_topology(file)
     if data_dir is None and not store:
         emit(written(found, output, unnamed=unnamed))
@@ -118,7 +124,7 @@ def load(
         if data_dir is not None:
             name, opened = str(data_dir), _in_files(data_dir)
         else:
-            name, opened = _in_postgresql(store, store_password_file)
+            name, opened = _in_postgresql(store, store_password_file, insecure=insecure)
         try:
             opened.save_topology(encoded_whole(found), lacks_evidence=True)
         finally:
@@ -140,7 +146,7 @@ def _in_files(data_dir: Path) -> "EvidenceStore":
     return SqliteStore(data_dir / "evidence.db")
 
 
-def _in_postgresql(url: str, password_file: Path | None) -> tuple[str, "EvidenceStore"]:
+def _in_postgresql(url: str, password_file: Path | None, *, insecure: bool) -> tuple[str, "EvidenceStore"]:
     """Returns the name of the database for messages, and the store. Raises StoreError.
 
     It takes a term of its own, which a collector that starts meanwhile ends: only one of them writes.
@@ -151,8 +157,9 @@ def _in_postgresql(url: str, password_file: Path | None) -> tuple[str, "Evidence
     from hyperscout_collector.store.settings import StoreSettings, store_problem
 
     settings = StoreSettings(store=url, store_password_file=password_file)
-    if problem := store_problem(settings, insecure=False):
-        raise click.UsageError(f"--{problem.partition(', or set insecure')[0]}")
+    if problem := store_problem(settings, insecure=insecure):
+        text = problem.replace("set insecure: true", "give --insecure").replace("store_pass", "--store-pass")
+        raise click.UsageError(f"--{text.replace('password_file', 'password-file')}")
     server = PostgresqlServer(url, password_file)
     refuse_used(server)
     term = claim(server, "hyperscout snapshot load", "", lambda: None)

@@ -161,11 +161,14 @@ def report(
     def ago(stamp_ns: int) -> str:
         return f"{age(stamp_ns, now_ns) or '?'} ago" if stamp_ns else "never"
 
+    published = "before the start of the collector"
+    if current.HasField("published_at") or not current.generation:
+        published = ago(current.published_at.ToNanoseconds())
     connected = sum(agent.connected for agent in current.agents)
     failed = sum(agent.failed_findings for agent in current.agents)
     values = {
         "Collector": f"{current.version}, started {ago(current.started_at.ToNanoseconds())}",
-        "Generation": f"{current.generation}, published {ago(current.published_at.ToNanoseconds())}",
+        "Generation": f"{current.generation}, published {published}",
         "Agents": f"{connected} of {len(current.agents)} connected",
         "Findings": f"{current.findings}, {current.stale_findings} stale, {failed} failed",
     }

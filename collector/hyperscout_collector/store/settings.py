@@ -37,7 +37,7 @@ def store_problem(settings: StoreSettings, *, insecure: bool) -> str | None:
         return "store_password_file: set store too" if settings.store_password_file is not None else None
     scheme, colon, rest = store.partition("://")
     if not colon or scheme not in ("postgresql", "postgres"):
-        return "store: expected postgresql://user@host/database, or nothing for files in data_dir"
+        return "store: expected postgresql://user@host/database"
     # As libpq parses a URL, which differs from RFC 3986: fe-connect.c, conninfo_uri_parse_options.
     user, _, after = rest.rpartition("@")
     if "#" in rest or re.search("[@/?]", user):

@@ -158,10 +158,21 @@ def test_a_store_that_does_not_do_is_an_error_without_the_password(run: CommandL
         ("postgresql://u@db.example.org/d", 2, "--store: db.example.org is not on this machine"),
         (f"postgresql://u:{PASSWORD.replace(' ', '%20')}@/d", 2, "--store: it has a password"),
         (f"postgresql://u@/d?host={tmp_path}", 1, "check the server"),
+        ("mysql://u@/d", 2, "--store: expected postgresql://user@host/database\n"),
     ):
         ran = run("snapshot", "load", saved, "--store", store)
         assert (ran.code, text in ran.err, "secret" in ran.err) == (code, True, False), ran.err
     ran = run("snapshot", "load", saved, "--store", "postgresql://u@/d", "--data-dir", tmp_path / "d")
     assert (ran.code, "--data-dir and --store: give one of them" in ran.err) == (2, True)
-    ran = run("snapshot", "load", saved, "--store-password-file", tmp_path / "p")
-    assert (ran.code, "give --store too" in ran.err) == (2, True)
+    for flags in (("--store-password-file", tmp_path / "p"), ("--insecure",)):
+        ran = run("snapshot", "load", saved, *flags)
+        assert (ran.code, f"{flags[0]}: give --store too" in ran.err) == (2, True)
+
+
+def test_plaintext_beyond_this_machine_needs_insecure(run: CommandLine, tmp_path: Path) -> None:
+    saved, _ = saved_file(tmp_path)
+    store = "postgresql://u@nosuch.invalid/d?hostaddr=192.0.2.1"
+    ran = run("snapshot", "load", saved, "--store", store)
+    assert (ran.code, "or give --insecure on a trusted network" in ran.err) == (2, True), ran.err
+    ran = run("snapshot", "load", saved, "--store", f"{store}&port=x", "--insecure")
+    assert (ran.code, 'invalid integer value "x"' in ran.err) == (1, True), ran.err

@@ -93,3 +93,20 @@ def test_doctor_and_status_do_not_contradict_each_other(
     if tree == "degraded" and connected:
         (line,) = (line for line in wrong if line.startswith("leaf-a: Degraded"))
         assert any(line in sentence for sentence in advice)
+
+
+@pytest.mark.parametrize(
+    ("generation", "published_s", "said"),
+    [
+        (0, 0, "0, published never"),
+        (7, 0, "7, published before the start of the collector"),
+        (7, NOW_NS // 10**9 - 5, "7, published 5s ago"),
+    ],
+)
+def test_when_the_generation_was_published(generation: int, published_s: int, said: str) -> None:
+    current = pb.GetStatusResponse(generation=generation)
+    if published_s:
+        current.published_at.FromSeconds(published_s)
+    assert f"Generation: {said}\n" in " ".join("".join(report(current, (), (), NOW_NS)).split(" ")).replace(
+        "  ", " "
+    )
