@@ -37,7 +37,7 @@ async def leads(replicas: list[CollectorProcess]) -> CollectorProcess:
 
     def found() -> CollectorProcess | None:
         for one in replicas:
-            elected = one.said.rfind(b"elected, term")
+            elected = one.said.rfind(b"elected: ")
             if elected > one.said.rfind(b"deposed: ") and b"findings of" in one.said[max(elected, 0) :]:
                 return one
         return None

@@ -27,7 +27,7 @@ from hyperscout_kubernetes.errors import NotLeaderError
 from hyperscout_kubernetes.lease import boottime
 from hyperscout_runtime.event_loops import Notices
 
-from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.errors import StoreError, StoreUnfitError
 from hyperscout_collector.store.server import SCHEMA, PostgresqlServer
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _LOCK = 0x6C656164  # of pg_try_advisory_lock
 _PATIENCE = 2  # durations of a lease
+_REMIND_S = 60.0  # how often a problem that lasts is logged
 _Term = tuple[int, str]  # number and address of the leader, as stored
 
 
@@ -75,6 +76,7 @@ class LockElector:
         self._stored: _Term | None = None  # as read last
         self._leader_s = float("-inf")  # when another leader was seen
         self._confirmed_s = float("-inf")  # when the last turn as the leader began
+        self._logged_s = float("-inf")  # when the present problem was logged last
 
     # State, for the rest of the process
 
@@ -104,7 +106,7 @@ class LockElector:
     # Tasks
 
     async def run(self) -> None:
-        """Take part in the election until cancelled."""
+        """Take part in the election until cancelled. Raises StoreUnfitError."""
         import psycopg
 
         while True:
@@ -118,9 +120,12 @@ class LockElector:
             except (psycopg.Error, StoreError, TimeoutError) as error:
                 await self._disconnect()
                 found = self._server.error(error) if isinstance(error, psycopg.Error) else error
+                if isinstance(found, StoreUnfitError):
+                    raise found from error
                 problem = str(found) or f"{self._server.name} does not answer"
-                if self.problem is None:
+                if self.problem is None or self._clock() >= self._logged_s + _REMIND_S:
                     _log.warning("election: %s", problem)
+                    self._logged_s = self._clock()
                 self.problem = problem
                 limit_s = _PATIENCE * self._times.duration_s
                 if self._clock() > self._confirmed_s + limit_s:
@@ -161,7 +166,7 @@ class LockElector:
         if not self.leading:
             self.leading = True
             self.own_terms += 1
-            _log.info("elected, term %d of this replica: it leads at %s", self.own_terms, self._address)
+            _log.info("elected: this replica leads at %s", self._address)
         self._confirmed_s = sent_s
         self.write_until_s = sent_s + self._times.renew_deadline_s
 

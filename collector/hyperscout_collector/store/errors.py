@@ -8,6 +8,10 @@ class StoreError(RuntimeError):
     """
 
 
+class StoreUnfitError(StoreError):
+    """The database cannot be used as it is. Waiting does not help."""
+
+
 class StoreFullError(StoreError):
     """The store has no space left. It works again, without a restart, once there is space."""
 

@@ -3,9 +3,13 @@
 All are in one schema. A row in `version` has the number of migrations that were applied.
 """
 
-from hyperscout_collector.store.errors import StoreError
+import logging
+
+from hyperscout_collector.store.errors import StoreUnfitError
 from hyperscout_collector.store.server import SCHEMA
 from hyperscout_collector.store.sql import SqlConnection
+
+_log = logging.getLogger(__name__)
 
 _LOCK = 0x68797065  # of pg_advisory_xact_lock: one collector migrates at a time
 
@@ -100,15 +104,15 @@ MIGRATIONS = (_TABLES, _REPLICAS)
 def migrate(db: SqlConnection, where: str) -> None:
     """Bring the tables to this version, in the transaction of `db`. `where`: names the database in errors.
 
-    Raises StoreError if they are of a newer version.
+    Raises StoreUnfitError if they are of a newer version, or of another program.
     """
     db.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
     version = 0
     (is_there,) = db.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.version",)).fetchone()
     if is_there:
-        (version,) = db.execute(f"SELECT number FROM {SCHEMA}.version").fetchone()  # noqa: S608
+        version = _version(db, where)
     if version > len(MIGRATIONS):
-        raise StoreError(
+        raise StoreUnfitError(
             f"{where}: its schema {SCHEMA!r} has version {version}, this collector knows {len(MIGRATIONS)}: "
             "start the version of hyperscout that wrote it, or a newer one, or choose another database"
         )
@@ -123,3 +127,16 @@ def migrate(db: SqlConnection, where: str) -> None:
     for migration in MIGRATIONS[version:]:
         db.execute(migration)
     db.execute("UPDATE version SET number = ?", (len(MIGRATIONS),))
+    what = f"upgraded from version {version} to" if is_there else "created in version"
+    _log.info("%s: the tables are %s %d", where, what, len(MIGRATIONS))
+
+
+def _version(db: SqlConnection, where: str) -> int:
+    """Returns the number in `version`. Raises StoreUnfitError if the tables are not of hyperscout."""
+    columns = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(?) AND attname = 'number'"
+    table = (f"{SCHEMA}.version",)
+    if db.execute(columns, table).fetchone() is not None:
+        row = db.execute(f"SELECT number FROM {SCHEMA}.version").fetchone()  # noqa: S608
+        if row is not None:
+            return int(row[0])
+    raise StoreUnfitError(f"{where}: the table {SCHEMA}.version is not of hyperscout: name another database")

@@ -4,12 +4,13 @@ Messages name host and database. They never contain a password: it is read from 
 and neither the URL nor a message of the server has it.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hyperscout_runtime.errors import install_extra
 
-from hyperscout_collector.store.errors import StoreError, StoreFullError
+from hyperscout_collector.store.errors import StoreError, StoreFullError, StoreUnfitError
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,12 +35,18 @@ _PARAMETERS: dict[str, Any] = {
 # By SQLSTATE (PostgreSQL documentation, appendix A), or the first two characters of it.
 _STEPS = {
     "42501": f"let its user create and write the schema {SCHEMA!r}",
-    "25006": "the server takes no writes, as a standby does: name the primary in the setting `store`",
+    "25006": "the server takes no writes, as a standby does: name the primary in the URL",
+    "25P03": "this machine is slow, or the collector was suspended: check its load",
     "57014": f"a statement took longer than {_STATEMENT_S} s: check the load of the server",
+    "42P01": "a leader creates the tables when it starts; if one has, restore a back-up",
     "55P03": "another collector keeps a lock: check which of them leads",
     "57P": "the server ends or starts: the collector connects again",
 }
 _FULL = frozenset({"53100"})
+# libpq passes no SQLSTATE of a refused connection. If the server's messages are translated, nothing matches.
+# Whole messages of libpq and psycopg about the parameters of a URL.
+_PARAMETER = re.compile(r"""invalid URI query parameter: "\w+"|bad value for \w+: '[^']*'""")
+_NO_DATABASE = re.compile('database "(.+)" does not exist')
 
 
 class PostgresqlServer:
@@ -63,11 +70,10 @@ class PostgresqlServer:
         try:
             self._given = conninfo_to_dict(url)
             each_s = timeout_from_conninfo({**_PARAMETERS, **self._given})
-        except psycopg.Error:
-            # Without the message of libpq: it cites the URL, which may have a password in the wrong place.
+        except psycopg.Error as error:
             raise StoreError(
                 "store: libpq does not understand the URL: expected postgresql://user@host/database, with "
-                "parameters of libpq after a ?, and special characters as %40"
+                f"parameters of libpq after a ?, and special characters as %40{_parameter_in(error)}"
             ) from None
         host = str(self._given.get("host") or self._given.get("hostaddr") or "this machine")
         self.connect_s = each_s * (host.count(",") + 1) + _MARGIN_S
@@ -82,8 +88,7 @@ class PostgresqlServer:
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or "is no UTF-8"
                 raise StoreError(
-                    f"store_password_file: {self._password_file}: {reason}: "
-                    "name a file that the collector can read"
+                    f"the password file {self._password_file}: {reason}: name a file that can be read"
                 ) from error
         return found
 
@@ -115,6 +120,9 @@ class PostgresqlServer:
         """Returns the store's error for an error of psycopg."""
         state = error.sqlstate or ""
         text = f"{self.name}: {' '.join(str(error).split())}"
+        if not state and (found := _NO_DATABASE.search(text)) is not None:
+            owner = self._given.get("user") or "USER"
+            return StoreUnfitError(f"{text}: create it: createdb --owner {owner} {found[1]}")
         if state in _FULL:
             return StoreFullError(f"{text}: no space is left: free space on the disk of the server")
         for key in (state, state[:3], state[:2]):
@@ -124,5 +132,14 @@ class PostgresqlServer:
             return StoreError(f"{text}: {_STEPS['25006']}")
         if not state:
             # The server's reason for a refused connection has no SQLSTATE in psycopg, and may be translated.
-            return StoreError(f"{text}: check the server, and the settings `store` and store_password_file")
+            return StoreError(f"{text}: check the server, the URL and the password file")
         return StoreError(text)
+
+
+def _parameter_in(error: "psycopg.Error") -> str:
+    """Returns what libpq says of a parameter by its name; "" = of another part.
+
+    Its other messages cite the URL, which may have a password in the wrong place.
+    """
+    found = _PARAMETER.search(str(error))
+    return f": {found[0]}" if found is not None else ""

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from hyperscout_collector.store.elector import LockElector
-from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.errors import StoreError, StoreUnfitError
 from hyperscout_collector.store.postgresql import claim
 from hyperscout_collector.store.server import PostgresqlServer
 from hyperscout_kubernetes.election import LeaseTimes
@@ -89,3 +89,30 @@ async def test_a_table_of_the_leader_without_a_row(shared_postgresql: Postgresql
     async with candidate(server) as elector:
         await eventually(lambda: expected in (elector.problem or ""), lambda: elector.problem)
         assert not elector.leading
+
+
+async def test_a_missing_database_ends_the_election(shared_postgresql: Postgresql) -> None:
+    server = shared_postgresql.server("nosuch")
+    elector = LockElector(server, address="a:1", times=LeaseTimes.of(60), rng=Random(1))
+    with pytest.raises(StoreUnfitError, match="create it"):
+        await elector.run()
+
+
+async def test_a_problem_that_lasts_is_logged_each_minute(
+    own_postgresql: Postgresql, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, turns, server = Clock(), asyncio.Queue[None](), own_postgresql.server("postgres")
+    own_postgresql.end()
+
+    async def sleep(_delay_s: float) -> None:
+        clock.ahead_s += 25
+        turns.put_nowait(None)
+        await asyncio.Event().wait() if turns.qsize() == 4 else await asyncio.sleep(0)
+
+    times = LeaseTimes.of(60)
+    elector = LockElector(server, address="a:1", times=times, rng=Random(1), clock=clock, sleep=sleep)
+    task = asyncio.create_task(elector.run())
+    await eventually(lambda: turns.qsize() == 4)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert caplog.text.count("election: ") == 2

@@ -21,8 +21,9 @@ from hyperscout_collector.history.store import HistorySize
 from hyperscout_collector.store import postgresql as postgresql_module
 from hyperscout_collector.store import server as server_module
 from hyperscout_collector.store import writer as writer_module
-from hyperscout_collector.store.errors import StoreError, StoreFullError
+from hyperscout_collector.store.errors import StoreError, StoreFullError, StoreUnfitError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
+from hyperscout_collector.store.schema import MIGRATIONS
 from hyperscout_collector.store.server import PostgresqlServer
 from hyperscout_collector.store.writer import StoreWriter
 from hyperscout_kubernetes.errors import NotLeaderError
@@ -33,7 +34,7 @@ from support.evidence_stores import postgresql_evidence, written
 from support.fake_time import Steps
 from support.findings import lldp
 from support.histories import T0
-from support.postgresql import PASSWORD, Postgresql
+from support.postgresql import PASSWORD, USER, Postgresql
 from support.recorder import Clock, generation, record, why
 from support.rest_collector import status_of
 from support.small_disk import small_disk
@@ -65,9 +66,9 @@ def test_a_server_that_restarts_is_an_error_of_at_most_one_batch(own_postgresql:
     store.apply(one(1))
     assert len(store.page("", "", None, 10)) == 2
     own_postgresql.end()
-    with pytest.raises(StoreError, match="check the server, and the settings"):
+    with pytest.raises(StoreError, match="check the server, the URL"):
         store.apply(one(2))
-    with pytest.raises(StoreError, match="check the server, and the settings"):
+    with pytest.raises(StoreError, match="check the server, the URL"):
         store.page("", "", None, 10)
     own_postgresql.start()
     store.apply(one(2))
@@ -147,9 +148,33 @@ def test_a_newer_schema_is_left_alone(shared_postgresql: Postgresql, name: str) 
     server = shared_postgresql.server(name)
     claim(server, "c1", "", lambda: None)
     shared_postgresql.execute(name, "UPDATE version SET number = 99")
-    with pytest.raises(StoreError, match=r"version 99, this collector knows \d+: start the version"):
+    with pytest.raises(StoreUnfitError, match=r"version 99, this collector knows \d+: start the version"):
         claim(server, "c1", "", lambda: None)
     assert shared_postgresql.execute(name, "SELECT term FROM leader") == [(1,)]
+
+
+@pytest.mark.parametrize("columns", ["number INTEGER", "version TEXT"])
+def test_the_schema_of_another_program_is_left_alone(
+    shared_postgresql: Postgresql, name: str, columns: str
+) -> None:
+    shared_postgresql.execute(name, f"CREATE SCHEMA hyperscout; CREATE TABLE hyperscout.version ({columns})")
+    with pytest.raises(StoreUnfitError, match=r"version is not of hyperscout: name another database"):
+        claim(shared_postgresql.server(name), "c1", "", lambda: None)
+
+
+def test_the_log_names_new_tables(
+    shared_postgresql: Postgresql, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    server = shared_postgresql.server(name)
+    for _ in range(2):
+        claim(server, "c1", "", lambda: None)
+    assert caplog.text.count(f"database {name}: the tables are created in version {len(MIGRATIONS)}") == 1
+
+
+def test_a_missing_database(shared_postgresql: Postgresql) -> None:
+    with pytest.raises(StoreUnfitError, match=f"create it: createdb --owner {USER} nosuch"):
+        shared_postgresql.server("nosuch").connect()
 
 
 def test_a_server_that_takes_no_writes(shared_postgresql: Postgresql, name: str) -> None:
@@ -158,7 +183,7 @@ def test_a_server_that_takes_no_writes(shared_postgresql: Postgresql, name: str)
     shared_postgresql.execute(name, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     shared_postgresql.break_connections(name)
     for _ in range(2):
-        with pytest.raises(StoreError, match="name the primary in the setting `store`"):
+        with pytest.raises(StoreError, match="name the primary in the URL"):
             store.apply(one(0))
     store.close()
 
@@ -168,7 +193,7 @@ def test_a_standby_takes_no_writes_until_it_is_promoted(own_postgresql: Postgres
     store = postgresql_evidence(own_postgresql.server(name))
     store.apply(one(0))
     with own_postgresql.standby() as standby:
-        with pytest.raises(StoreError, match="name the primary in the setting `store`"):
+        with pytest.raises(StoreError, match="name the primary in the URL"):
             claim(standby.server(name), "c2", "", lambda: None)
         both = PostgresqlServer(
             f"postgresql:///{name}?host={standby.folder},{own_postgresql.folder}&user=hyperscout",
@@ -213,12 +238,10 @@ def test_a_wrong_password_is_reported_without_it(
 ) -> None:
     file = tmp_path / "password"
     server = PostgresqlServer(shared_postgresql.url(name), file)
-    with pytest.raises(StoreError, match=f"store_password_file: {file}: No such file"):
+    with pytest.raises(StoreError, match=f"password file {file}: No such file"):
         server.connect()
     file.write_text("not the password\n")
-    with pytest.raises(
-        StoreError, match="check the server, and the settings `store` and store_password_file"
-    ) as caught:
+    with pytest.raises(StoreError, match="check the server, the URL and the password file") as caught:
         server.connect()
     assert "not the password" not in str(caught.value)
     file.write_text(PASSWORD)  # renewed: the next connection reads it

@@ -160,3 +160,23 @@ async def test_a_claim_waits_for_a_long_transaction_of_the_former_leader(
             await eventually(lambda: claimed.done() or shared_postgresql.execute(name, waits_long))
         assert await claimed == 2
     database.close()
+
+
+async def test_a_newer_schema_ends_the_start_of_an_elected_leader(
+    tmp_path: Path, shared_postgresql: Postgresql, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So that a replica of the newer version can lead."""
+    written(shared_postgresql.server(name)).close()
+    shared_postgresql.execute(name, "UPDATE version SET number = 99")
+    with pytest.raises(StartError, match="has version 99"):
+        async with opened(context_of(tmp_path, shared_postgresql, name, leader_election=True)):
+            pass
+    assert WAITS not in caplog.text
+
+
+async def test_the_log_names_the_store_and_the_term(
+    tmp_path: Path, shared_postgresql: Postgresql, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with opened(context_of(tmp_path, shared_postgresql, name)):
+        assert f"database {name} stores evidence, reservations and history; term 1" in caplog.text

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.store.errors import StoreError
@@ -83,3 +84,27 @@ def test_plaintext_on_a_trusted_network() -> None:
 def test_a_password_file_without_a_store() -> None:
     with pytest.raises(SettingsError, match="store_password_file: set store too"):
         load_settings(flags={"store_password_file": Path("/etc/password")})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said"),
+    [
+        ("nosuch=1", 'invalid URI query parameter: "nosuch"'),
+        ("connect_timeout=abc", "bad value for connect_timeout: 'abc'"),
+    ],
+)
+def test_a_parameter_that_libpq_does_not_understand_is_named(parameter: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said):
+        PostgresqlServer(f"postgresql://c@localhost/topology?{parameter}")
+
+
+@pytest.mark.parametrize(
+    ("state", "step"),
+    [
+        ("25P03", "this machine is slow, or the collector was suspended"),
+        ("42P01", "a leader creates the tables when it starts"),
+    ],
+)
+def test_the_next_step_after_an_error_of_the_server(state: str, step: str) -> None:
+    server = PostgresqlServer("postgresql://c@localhost/topology")
+    assert step in str(server.error(psycopg.errors.lookup(state)("failed")))

@@ -29,7 +29,7 @@ from hyperscout_collector.evidence.postgresql import PostgresqlStore
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.store import EvidenceStore, Loaded
 from hyperscout_collector.history.opening import HistoryOpening, in_file, in_postgresql
-from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.errors import StoreError, StoreUnfitError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
 from hyperscout_collector.store.replicas import LEADER, STANDBYS, Listener, Owner, ReplicaTables
 from hyperscout_collector.store.server import PostgresqlServer
@@ -83,6 +83,7 @@ async def _postgresql(context: Context) -> Stores:
     term = await repeated(
         context, partial(claim, server, settings.identity, address, context.fence.remaining_s)
     )
+    _log.info("%s stores evidence, reservations and history; term %d", server.name, term)
     database = PostgresqlDatabase(server, term, context.damage)
     shared = None
     if settings.leader_election:
@@ -115,7 +116,8 @@ async def repeated(context: Context, work: Callable[[], _T]) -> _T:
 
     A leader that may not write now waits: it may again, or the end of its term cancels this. An elected
     leader also repeats what PostgreSQL did not do, for `_PATIENCE_S` at most: a failover of the server often
-    comes with that of the collector.
+    comes with that of the collector. A database that waiting does not mend ends the start at once, so that
+    another replica can lead.
     """
     settings, in_thread = context.settings, BoundedExecutor("start")
     end_s = time.monotonic() + (_PATIENCE_S if settings.store and settings.leader_election else 0.0)
@@ -125,6 +127,8 @@ async def repeated(context: Context, work: Callable[[], _T]) -> _T:
             return await in_thread(work)
         except NotLeaderError:
             pass
+        except StoreUnfitError:
+            raise
         except StoreError as error:
             if time.monotonic() >= end_s:
                 raise

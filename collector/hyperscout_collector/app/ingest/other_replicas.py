@@ -164,7 +164,8 @@ class OtherReplicas:
             await self._in_thread(self._tables.remove_dead, self._silence_s)
             await self._in_thread(self._tables.prune, self._streams_since, self._since)
         except StoreError as error:
-            _log.info("dead replicas are removed later: %s", error)
+            level = logging.INFO if self.problem is None else logging.DEBUG
+            _log.log(level, "streams at dead replicas are ended later: %s", error)
 
     # Evidence
 
