@@ -15,10 +15,13 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9
 Metadata = tuple[tuple[str, str], ...]
 
 
-def refusal(leader: str) -> tuple[str, Metadata]:
-    """Return status details and trailing metadata of a standby. `leader`: host:port, "" = no leader."""
+def refusal(leader: str, problem: str | None = None) -> tuple[str, Metadata]:
+    """Return status details and trailing metadata of a standby.
+
+    `leader`: host:port, "" = no leader. `problem`: of the election, in one line; None = there is none.
+    """
     if not is_address(leader):
-        return "standby; there is no leader yet", ((KEY, ""),)
+        return f"standby; there is no leader yet{f': {problem}' if problem else ''}", ((KEY, ""),)
     return f"standby; the leader is {leader}", ((KEY, leader),)
 
 

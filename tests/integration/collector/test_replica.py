@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 import urllib.error
 import urllib.request
@@ -118,6 +119,32 @@ async def test_a_standby_is_ready_when_it_could_take_over(tmp_path: Path) -> Non
         prepared = True
         answer = await asyncio.to_thread(urllib.request.urlopen, url)
         assert answer.read() == b"ok, standby\n"
+
+
+async def test_a_standby_without_its_election_says_why(tmp_path: Path) -> None:
+    config = settings(tmp_path, rest_listen="127.0.0.1:0")
+    standby = Standby(config, lambda: "", problem=lambda: "the database is away")
+    async with standby, connected(standby.address) as connection:
+        reader = TopologyServiceStub(connection).GetTopology(pb.GetTopologyRequest())
+        assert await refused(reader) == ("standby; there is no leader yet: the database is away", "")
+        for url, text in (
+            (f"http://{standby.http_address}/readyz", b"election: the database is away"),
+            (f"http://{standby.rest_address}/v1/nodes", b"no leader is known yet: the database is away"),
+        ):
+            with pytest.raises(urllib.error.HTTPError, match="503") as caught:
+                await asyncio.to_thread(urllib.request.urlopen, url)
+            with caught.value:
+                assert text in caught.value.read()
+
+
+async def test_a_standby_does_not_take_its_own_port_for_the_leaders(tmp_path: Path) -> None:
+    async with Standby(settings(tmp_path, rest_listen="127.0.0.1:0"), lambda: "127.0.0.1:50051") as standby:
+        with pytest.raises(urllib.error.HTTPError, match="503") as caught:
+            await asyncio.to_thread(urllib.request.urlopen, f"http://{standby.rest_address}/v1/nodes")
+        with caught.value:
+            answer = json.load(caught.value)
+    assert "leader" not in answer
+    assert "the leader is 127.0.0.1:50051 (gRPC)" in answer["detail"]
 
 
 async def test_agents_are_held_while_no_replica_leads(tmp_path: Path) -> None:

@@ -6,14 +6,21 @@ import signal
 from pathlib import Path
 
 import grpc.aio
+import pytest
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_topology.topology import Topology
 from support.collector_process import channel_to, collector_process, listed
 from support.collectors import playing
+from support.evidence_stores import written
 from support.placement_calls import reservations, reserved
 from support.postgresql import Postgresql
 from support.replicas import leads, replica, store_flags, whole
 from support.waiting import TIMEOUT_S, eventually, until_awaited
+
+
+def names(topology: Topology) -> list[str]:
+    return [one.name for one in topology.hypernodes]
 
 
 async def recorded(address: str) -> list[int]:
@@ -40,7 +47,7 @@ async def test_a_collector_elsewhere_continues_after_kill_9(
     async with collector_process(tmp_path / "second", *flags) as second:
         assert await reservations(second.address) == {"train": nodes}
         after = await whole(second.address)  # no agent has reported to it
-        assert [h.name for h in after.hypernodes] == [h.name for h in before.hypernodes]
+        assert names(after) == names(before)
         assert after.generation > before.generation
         stored = {(f.finding.key.node, f.finding.key.probe, f.finding.key.subject) for f in findings}
         assert {
@@ -73,7 +80,7 @@ async def test_a_replica_takes_over_by_the_lock(tmp_path: Path, shared_postgresq
             assert await leads([other]) is other
             assert await reservations(other.address) == {"train": nodes}
             after = await whole(other.address)
-            assert [h.name for h in after.hypernodes] == [h.name for h in before.hypernodes]
+            assert names(after) == names(before)
         await leader.ended()
         assert await other.stop() == 0
     assert shared_postgresql.execute(name, "SELECT term FROM leader") == [(2,)]
@@ -123,3 +130,43 @@ async def test_a_leader_outlasts_a_restart_of_the_server(tmp_path: Path, own_pos
         assert await a.stop() == 0
     assert own_postgresql.execute(name, "SELECT term FROM leader") == [(1,)]
     assert own_postgresql.execute(name, "SELECT gang FROM gangs ORDER BY gang") == [("after",), ("before",)]
+
+
+async def test_replicas_without_their_server_serve_reads(tmp_path: Path, own_postgresql: Postgresql) -> None:
+    flags = store_flags(own_postgresql, own_postgresql.new_database())
+    async with replica(tmp_path, flags, "a") as a, replica(tmp_path, flags, "b") as b:
+        leader = await leads([a, b])
+        other = b if leader is a else a
+        async with playing(leader.address):
+            before = await whole(leader.address)
+        await eventually(lambda: b"following the leader" in other.said)
+        await whole(other.address)
+        own_postgresql.end()
+        await eventually(lambda: b"deposed: the lock was not confirmed" in leader.said)
+        await eventually(lambda: b"standby listens" in leader.said.partition(b"deposed: ")[2])
+        for one in (leader, other):
+            assert names(await whole(one.address)) == names(before)
+            async with channel_to(one.address) as channel:
+                status = TopologyServiceStub(channel).GetStatus(topology_pb2.GetStatusRequest())
+                with pytest.raises(grpc.aio.AioRpcError, match="there is no leader yet: PostgreSQL at"):
+                    await status
+        own_postgresql.start()
+        again = await leads([a, b])
+        assert names(await whole(again.address)) == names(before)
+
+
+async def test_a_replica_that_knows_the_schema_no_more_ends(
+    tmp_path: Path, shared_postgresql: Postgresql
+) -> None:
+    name = shared_postgresql.new_database()
+    written(shared_postgresql.server(name)).close()
+    shared_postgresql.execute(name, "UPDATE version SET number = 99")
+    async with replica(tmp_path, store_flags(shared_postgresql, name), "a") as a:
+        assert await a.ended() == 1
+        assert b"has version 99" in a.said
+
+
+async def test_a_replica_without_its_database_ends(tmp_path: Path, shared_postgresql: Postgresql) -> None:
+    async with replica(tmp_path, store_flags(shared_postgresql, "nosuch"), "a") as a:
+        assert await a.ended() == 1
+        assert b"create it: createdb" in a.said

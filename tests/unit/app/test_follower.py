@@ -13,6 +13,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_runtime.credentials import CredentialsError
+from hyperscout_topology.topology import Topology
 from support.waiting import TIMEOUT_S
 
 
@@ -289,6 +290,44 @@ async def test_what_a_lost_leader_sent_ages(tmp_path: Path) -> None:
     assert ages == [0.0, 9.0, 18.0, None]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_former_leader_serves_what_it_published_while_it_is_cut_off(tmp_path: Path) -> None:
+    now_s = 100.0
+    config = load_settings(flags={"data_dir": tmp_path, "lease_duration_s": 10})
+    follower = Follower(config, lambda: "", rng=Random(1), clock=lambda: now_s)
+    follower.keep(Topology(7))
+    follower.raise_floor(7)
+    assert follower.renew().current.topology.generation == 7
+    now_s += 15
+    assert follower.age_s() == 15.0
+    now_s += 15
+    assert follower.age_s() is None
+
+
+async def test_the_time_without_an_election_does_not_count(tmp_path: Path) -> None:
+    now_s, ages = 100.0, list[float | None]()
+
+    async def sleep(_delay_s: float) -> None:
+        nonlocal now_s
+        now_s += 15.0
+        ages.append(follower.age_s())
+        if len(ages) == 5:
+            raise EOFError
+
+    follower = Follower(
+        load_settings(flags={"data_dir": tmp_path, "lease_duration_s": 10}),
+        lambda: "",
+        rng=Random(1),
+        sleep=sleep,
+        clock=lambda: now_s,
+        is_cut_off=lambda: len(ages) < 3,
+    )
+    follower.keep(Topology(7))
+    follower.renew()
+    with pytest.raises(EOFError):
+        await follower.run()
+    assert ages == [15.0, 30.0, 45.0, None, None]
 
 
 async def test_an_event_that_is_not_built_yet_is_taken_too(tmp_path: Path) -> None:

@@ -223,6 +223,11 @@ class Collector:
         is_built = hasattr(self, "components")
         return self.components.inference.pipeline.highest if is_built else self._used
 
+    @property
+    def published(self) -> Topology | None:
+        """The last published topology; before the start has read one, `previous`."""
+        return self.watchers.current.topology if hasattr(self, "components") else self._previous
+
     # Backend of the API
 
     @property

@@ -49,9 +49,10 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
 class Follower:
     """Follows the leader. Run `run` as a task.
 
-    `leader()`: host:port of the leader, "" = none is known. `clock`: monotonic seconds. The signal
-    `received` is emitted for every event of the leader's stream. `watchers` has the topology for
-    readers. `floor`: the highest number of a generation that this replica has shown.
+    `leader()`: host:port of the leader, "" = none is known. `clock`: monotonic seconds. `is_cut_off()`: what
+    elects the leader does not answer. The signal `received` is emitted for every event of the leader's
+    stream. `watchers` has the topology for readers. `floor`: the highest number of a generation that this
+    replica has shown.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Follower:
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
+        is_cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
         self.received = Signal[[pb.WatchTopologyResponse]]()
         self._service: Any = None  # the stub of the followed leader
@@ -74,7 +76,9 @@ class Follower:
         self._rng = rng
         self._sleep = sleep
         self._clock = clock
+        self._is_cut_off = is_cut_off
         self._left_s: float | None = None  # when the connection to the leader ended
+        self._cut_off_s = -inf  # when this replica was cut off from the election last
         self._shut_down = False  # whether the leader followed last has said that it shuts down
         self._began_s: float | None = None  # when `run` started
         self._heard = False  # whether an event came since `run` started
@@ -92,21 +96,27 @@ class Follower:
     def age_s(self) -> float | None:
         """How long ago the leader of `watchers` was lost, in seconds; 0 = it is followed.
 
-        None: there is nothing to serve. No topology has arrived, the leader was lost `_LEASES` leases ago, or
-        its generation is lower than one that this replica has shown.
+        None: there is nothing to serve. No topology has arrived, its generation is lower than one that this
+        replica has shown, or the leader was lost `_LEASES` leases ago. The time in which this replica was cut
+        off from the election does not count, because no leader may come in it.
         """
         if not self.watchers.current.topology.generation or self._topology.generation < self.floor:
             return None
         lost_s = self._clock() - self._left_s if self._left_s is not None else 0.0
-        return lost_s if lost_s < _LEASES * self._settings.lease_duration_s else None
+        without_s = min(lost_s, self._clock() - self._cut_off_s)
+        return lost_s if without_s < _LEASES * self._settings.lease_duration_s else None
 
     def raise_floor(self, highest: int) -> None:
         """Serve no generation below this number, which this replica may have shown as the leader."""
         self.floor = max(self.floor, highest)
 
+    def keep(self, topology: Topology) -> None:
+        """Serve what this replica published as the leader, until it follows another one."""
+        self._topology, self._left_s = topology, self._clock()
+
     def renew(self) -> Hub:
-        """Replace `watchers` by an empty hub, for a standby that begins. Returns it."""
-        self.watchers = Hub(Topology(0))
+        """Replace `watchers`, for a standby that begins, by a hub with what is known. Returns it."""
+        self.watchers = Hub(self._topology)
         return self.watchers
 
     def leader(self) -> str:
@@ -155,6 +165,8 @@ class Follower:
         """
         self._began_s, self._heard = self._clock(), False
         while True:
+            if self._is_cut_off():
+                self._cut_off_s = self._clock()
             if address := self.leader():
                 try:
                     await self._follow(address)

@@ -45,7 +45,7 @@ from hyperscout_collector.history.standby_recorder import StandbyRecorder
 from hyperscout_collector.identity.certificates import CertificateError
 from hyperscout_collector.identity.issuer import CertificateIssuer
 from hyperscout_collector.serve.grpc.topology_reads import History
-from hyperscout_collector.store.errors import StoreError
+from hyperscout_collector.store.errors import StoreError, StoreUnfitError
 from hyperscout_collector.store.postgresql import PostgresqlDatabase
 from hyperscout_collector.store.writer import StoreWriter
 
@@ -166,7 +166,12 @@ class Replica:
                 stack,
                 highest=lambda: self._collector.highest if self._collector else self._highest,
             )
-            follower = Follower(settings, elector.leader_address, rng=self._rng)
+            follower = Follower(
+                settings,
+                elector.leader_address,
+                rng=self._rng,
+                is_cut_off=lambda: elector.problem is not None,
+            )
             try:
                 async with (
                     running(thread.run(elector.run()), "leader-election") as election,
@@ -177,7 +182,9 @@ class Replica:
                         if elector.leading and not stop.is_set():
                             await self._lead(settings, elector, thread, follower, stop, election)
                     if election.done() and not election.cancelled():
-                        election.result()  # raises: only a defect ends the election before it is cancelled
+                        election.result()  # raises: nothing else ends the election before it is cancelled
+            except StoreUnfitError as error:
+                raise StartError(str(error)) from error
             finally:
                 await thread.run(elector.release())
                 await thread.run(stack.aclose())
@@ -200,6 +207,7 @@ class Replica:
                 follower.leader,
                 follower.prepared,
                 transitions=elector.transitions,
+                problem=lambda: elector.problem,
                 followed=StandbyBackend(follower.renew(), history, follower.age_s, kube),
                 watch=watch,
             ) as standby,
@@ -259,6 +267,8 @@ class Replica:
 
     def _ended(self, collector: Collector, follower: Follower) -> None:
         self._highest, self._collector = collector.highest, None
+        if not has_lease(self._settings) and collector.published is not None:
+            follower.keep(collector.published)
         follower.raise_floor(collector.highest)
 
 

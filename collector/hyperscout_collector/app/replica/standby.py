@@ -52,7 +52,8 @@ class Standby:
 
     `leader()`: host:port of the leader, "" = none is known. `prepared()`: whether this replica can take over
     without loss; /readyz fails before. `transitions`: the number of changes of the leader, by the Lease or by
-    the lock. `followed`: what the standby serves; None = nothing. `watch` gets the tasks.
+    the lock. `problem()`: why this replica cannot take part in the election; None = it can. `followed`: what
+    the standby serves; None = nothing. `watch` gets the tasks.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Standby:
         prepared: Callable[[], bool] = lambda: True,
         *,
         transitions: Callable[[], int] = lambda: 0,
+        problem: Callable[[], str | None] = lambda: None,
         followed: StandbyBackend | None = None,
         watch: TaskWatch | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -74,6 +76,7 @@ class Standby:
         self._leader = leader
         self._prepared = prepared
         self._transitions = transitions
+        self._election_problem = problem
         self._followed = followed
         self._sleep = sleep
         self._held = 0
@@ -145,6 +148,9 @@ class Standby:
         _log.info("standby listens on %s", " and ".join(filter(None, (self.address, self.mtls_address))))
 
     def _readiness(self) -> Answer:
+        problem = self._election_problem()
+        if problem is not None and (self._followed is None or self._followed.age_s() is None):
+            return not_ready(f"standby, serves nothing, and cannot take part in the election: {problem}")
         if not self._prepared():
             return not_ready("standby, and the leader's topology has not arrived yet")
         return Answer(b"ok, standby\n")
@@ -158,7 +164,9 @@ class Standby:
             and self._held < self._settings.max_streams
         ):
             leader = await self._hold()
-        await context.abort(grpc.StatusCode.UNAVAILABLE, *refusal(self._for(context, leader)))
+        await context.abort(
+            grpc.StatusCode.UNAVAILABLE, *refusal(self._for(context, leader), self._election_problem())
+        )
 
     def _end_streams(self, ingest: StandbyIngest) -> None:
         ingest.end(self._answer())
@@ -183,7 +191,7 @@ class Standby:
         return self._answer()
 
     def _problem(self) -> ProblemError:
-        return left("this replica is a standby", self._answer(), self.rest_address)
+        return left("this replica is a standby", self._answer(), self.rest_address, self._election_problem())
 
     def _answer(self) -> str:
         return self._next if self._next is not None else self._leader()

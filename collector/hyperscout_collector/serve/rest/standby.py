@@ -41,22 +41,29 @@ def aged(reads: ASGIApp, age_s: Callable[[], float | None], otherwise: ASGIApp) 
     return answer
 
 
-def left(reason: str, leader: str | None, address: str) -> ProblemError:
+def left(reason: str, leader: str | None, address: str, problem: str | None = None) -> ProblemError:
     """The problem of a replica that is not the leader.
 
-    `leader`: see `WatchEndedError`. `address`: host:port of this replica's REST.
+    `leader`: see `WatchEndedError`. `address`: host:port of this replica's REST. `problem`: of the election;
+    None = there is none.
     """
     where = leads_at(leader or "", address)
-    hint = f"the leader is {where}" if where else "no leader is known yet: try again later"
+    if where:
+        hint = f"the leader is {where}"
+    elif leader:
+        hint = f"the leader is {leader} (gRPC), and its port of REST is not known"
+    else:
+        hint = f"no leader is known yet: {problem or 'try again later'}"
     detail = reason if leader is None else f"{reason}; {hint}"
     return ProblemError(503, "standby", detail, leader=where or None)
 
 
 def leads_at(leader: str, address: str) -> str:
-    """The leader's address of REST, host:port; "" = no leader is known.
+    """The leader's address of REST, host:port; "" = it is not known.
 
-    The Lease contains only the leader's gRPC address. All replicas have the same configuration, so REST has
-    the same port everywhere.
+    The election has only the leader's gRPC address. Replicas on different machines have the same
+    configuration, so REST has the same port everywhere. On this machine that port is this replica's own.
     """
     host, colon, _ = leader.rpartition(":")
-    return f"{host}:{address.rpartition(':')[2]}" if colon else ""
+    own_host, _, port = address.rpartition(":")
+    return f"{host}:{port}" if colon and host != own_host else ""
