@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 import click
-from hyperscout_formats.text.reporters import cluster_of
 
 from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint
@@ -39,13 +38,10 @@ def _part(topology: "Topology", cluster: str) -> "Topology":
 
 def check_cluster(topology: "Topology", cluster: str) -> None:
     """Raise CliError if the topology has nodes, and none of this cluster."""
-    names = {cluster_of(node) for h in topology.hypernodes for node in h.nodes}
-    if names and cluster not in names:
-        listed = ", ".join(sorted(name or '""' for name in names))
-        raise CliError(
-            f"no node of cluster {cluster!r}: the clusters with nodes are {listed} "
-            '("" = the collector\'s own)'
-        )
+    from hyperscout_publish.clusters.about import not_found
+
+    if (error := not_found(topology, cluster)) is not None:
+        raise CliError(error)
 
 
 def _loaded(topology: str | None, collector: Endpoint, links: bool, at_ns: int | None) -> "Topology":

@@ -1,4 +1,4 @@
-"""Decides what is about a cluster: events of the history, anomalies and switches."""
+"""Decides what is about a cluster: events of the history, anomalies, switches. Finds unknown clusters."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,6 +11,19 @@ def domains_in(topology: Topology, cluster: str) -> frozenset[str]:
     """The names of the domains that contain nodes of the cluster, "" = the collector's own."""
     return frozenset(
         h.name for h in topology.hypernodes if any(cluster_of(node) == cluster for node in h.nodes)
+    )
+
+
+def not_found(topology: Topology, cluster: str) -> str | None:
+    """Return the error of a name of which no node is known, while others are; None = there is none."""
+    placed = (node for h in topology.hypernodes if not h.children for node in h.nodes)
+    names = {cluster_of(node) for node in (*placed, *topology.nodes_without_evidence)}
+    if not names or cluster in names:
+        return None
+    listed = ", ".join(sorted(name or '""' for name in names))
+    return (
+        f"no node of cluster {cluster[:253]!r}: the clusters with nodes are {listed} "
+        '("" = the collector\'s own)'
     )
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from hyperscout.v1.topology_pb2 import ListHistoryResponse
 from hyperscout_formats.text.reporters import cluster_of
-from hyperscout_publish.clusters.about import about, change_about, domains_in
+from hyperscout_publish.clusters.about import about, change_about, domains_in, not_found
 from hyperscout_topology.objects import Object, names_of
 from hyperscout_topology.topology import ANOMALY_KINDS, Topology
 
+from hyperscout_collector.serve.http.problems import bad
 from hyperscout_collector.serve.rest.parameters import Parameter
 
 Place = tuple[str, ...]
@@ -237,7 +238,11 @@ KINDS: Mapping[str, Kind] = {
 
 
 def passes(kind: Kind, values: Mapping[str, Any], topology: Topology) -> Callable[[Object], bool]:
-    """A predicate: the object matches every given filter, each with at least one of its values."""
+    """A predicate: the object matches every given filter, each with at least one of its values.
+
+    Raises ProblemError for a cluster without nodes.
+    """
+    _check(values.get("cluster", ()), topology)
     asked = [
         (one.holds, [one.within(topology, x) for x in (given if isinstance(given, tuple) else (given,))])
         for one in kind.filters
@@ -247,9 +252,16 @@ def passes(kind: Kind, values: Mapping[str, Any], topology: Topology) -> Callabl
 
 
 def keep_about(found: ListHistoryResponse, topology: Topology, clusters: Sequence[str]) -> None:
-    """Remove what is about none of the clusters."""
+    """Remove what is about none of the clusters. Raises ProblemError for a cluster without nodes."""
+    _check(clusters, topology)
     keeps = [change_about(topology, cluster) for cluster in clusters]
     for changes in (found.events, found.flaps):
         for i in reversed(range(len(changes))):
             if not any(keep(changes[i]) for keep in keeps):
                 del changes[i]
+
+
+def _check(clusters: Iterable[str], topology: Topology) -> None:
+    for cluster in clusters:
+        if (error := not_found(topology, cluster)) is not None:
+            raise bad("cluster", error)

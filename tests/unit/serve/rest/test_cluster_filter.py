@@ -1,9 +1,11 @@
 """The filter of lists by cluster."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hyperscout.v1.topology_pb2 import FlapCount, HistoryEvent, ListHistoryResponse
+from hyperscout_collector.serve.http.problems import ProblemError
 from hyperscout_collector.serve.rest.kinds import KINDS, keep_about, passes
 from hyperscout_topology import objects
 from hyperscout_topology.topology import Adapter, Anomaly, Endpoint, Link, Switch, Topology
@@ -37,7 +39,6 @@ LINKED = Topology(
         ("nodes", ("east",), 2),
         ("nodes", ("",), 1),
         ("nodes", ("east", "west"), 3),
-        ("nodes", ("north",), 0),
         ("hypernodes", ("",), 2),
         ("hypernodes", ("east",), 3),
         ("links", ("",), 1),
@@ -45,11 +46,9 @@ LINKED = Topology(
         ("links", ("west",), 0),
         ("switches", ("",), 2),
         ("switches", ("east",), 3),
-        ("switches", ("north",), 0),
         ("anomalies", ("",), 1),
         ("anomalies", ("east",), 3),
         ("anomalies", ("west",), 2),
-        ("anomalies", ("north",), 0),
     ],
 )
 def test_objects_of_clusters(kind: str, clusters: tuple[str, ...], count: int) -> None:
@@ -62,9 +61,7 @@ def test_placements_in_a_cluster() -> None:
     assert [keeps({"assignments": [{"node": node}]}) for node in ("east/n1", "n1")] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("clusters", "kept"), [(("",), {1}), (("east", "west"), {2, 3}), (("north",), set())]
-)
+@pytest.mark.parametrize(("clusters", "kept"), [(("",), {1}), (("east", "west"), {2, 3})])
 def test_changes_and_flaps_of_clusters(clusters: tuple[str, ...], kept: set[int]) -> None:
     nodes = {1: "n1", 2: "east/n1", 3: "west/gone"}
     answer = ListHistoryResponse(
@@ -73,3 +70,20 @@ def test_changes_and_flaps_of_clusters(clusters: tuple[str, ...], kept: set[int]
     )
     keep_about(answer, LINKED, clusters)
     assert {event.id for event in answer.events} == {flap.changes for flap in answer.flaps} == kept
+
+
+@pytest.mark.parametrize("clusters", [("any",), ("east", "north")])
+def test_a_cluster_without_nodes_is_an_error(clusters: tuple[str, ...]) -> None:
+    for kind in KINDS.values():
+        with pytest.raises(ProblemError, match='the clusters with nodes are "", east, west') as raised:
+            passes(kind, {"cluster": clusters}, LINKED)
+        assert (raised.value.status, raised.value.field) == (400, "cluster")
+    with pytest.raises(ProblemError, match=f"cluster: no node of cluster '{clusters[-1]}'"):
+        keep_about(ListHistoryResponse(), LINKED, clusters)
+
+
+def test_clusters_of_expected_nodes_and_of_an_empty_topology_are_no_error() -> None:
+    expected = replace(LINKED, nodes_without_evidence=("north/n1",))
+    for topology, count in ((expected, 1), (Topology(0), 0)):
+        keeps = passes(KINDS["nodes"], {"cluster": ("north",)}, topology)
+        assert sum(map(keeps, objects.nodes(topology))) == count
