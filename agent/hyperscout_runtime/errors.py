@@ -23,13 +23,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def similar(name: str, known: Iterable[str]) -> list[str]:
-    """Return names of machines that may be meant: those with the same first label, then the most similar."""
+    """Return names of machines that may be meant, the most likely first.
+
+    First come those with the same first label, in any domain and cluster (`east/gpu-1`), then similar ones.
+    """
     import difflib
 
     names = sorted(known)
-    same = [other for other in names if other.split(".")[0] == name.split(".", maxsplit=1)[0]]
+    same = [other for other in names if _first_label(other) == _first_label(name)]
     close = difflib.get_close_matches(name, names, _MOST_SIMILAR, cutoff=0.8)
     return list(dict.fromkeys([*same, *close]))[:_MOST_SIMILAR]
+
+
+def _first_label(name: str) -> str:
+    return name.rpartition("/")[2].partition(".")[0]
 
 
 def install_extra(extras: str = "") -> str:

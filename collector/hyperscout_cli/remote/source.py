@@ -18,22 +18,22 @@ def load(
     links: bool = True,
     at_ns: int | None = None,
     cluster: str | None = None,
+    prefixed: bool = True,
 ) -> "Topology":
     """The saved topology if a file is named, else the published one, now or at a time (Unix ns).
 
-    `cluster`: only the part that this cluster gets; "" = the collector's own, None = all of it. Raises
-    CliError and UsageError.
+    `cluster`: only the part that this cluster gets; "" = the collector's own, None = all of it. Its nodes
+    have the names of the collector if `prefixed`, else those of its API server. Raises CliError and
+    UsageError.
     """
     # Conditions of a part count its links.
     found = _loaded(topology, collector, links or cluster is not None, at_ns)
-    return found if cluster is None else _part(found, cluster)
-
-
-def _part(topology: "Topology", cluster: str) -> "Topology":
+    if cluster is None:
+        return found
     from hyperscout_publish.clusters.cut import cut_to
 
-    check_cluster(topology, cluster)
-    return cut_to(topology, cluster)
+    check_cluster(found, cluster)
+    return cut_to(found, cluster, prefixed=prefixed)
 
 
 def check_cluster(topology: "Topology", cluster: str) -> None:

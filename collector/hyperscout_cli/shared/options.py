@@ -208,7 +208,7 @@ def cluster_option(command: Command) -> Command:
     return click.option(
         "--cluster",
         metavar="NAME",
-        help='Show what this cluster gets: its own nodes, without prefix; "" = the collector\'s own cluster.',
+        help='Show what this cluster gets: the tree of its own nodes; "" = the collector\'s own cluster.',
     )(command)
 
 

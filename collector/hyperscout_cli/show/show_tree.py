@@ -37,9 +37,20 @@ def show_tree(
     topology: str | None,
     collector: Endpoint,
 ) -> None:
-    """Print the hierarchy as a tree, with sizes and problems."""
+    """Print the hierarchy as a tree, with sizes and problems.
+
+    With --cluster, the tree and `-o dot` have the names of the collector, CLUSTER/NODE. The other formats are
+    for the cluster itself, and have the names of its API server.
+    """
     links = output in {"json", "yaml", "dot"}
-    loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns, cluster=cluster)
+    loaded = load(
+        topology=topology,
+        collector=collector,
+        links=links,
+        at_ns=at_ns,
+        cluster=cluster,
+        prefixed=output in {"tree", "dot"},  # the other formats are for programs of the cluster
+    )
     if output == "tree" and not loaded.hypernodes:
         note("no hypernodes found")
     emit(written(loaded, output, unnamed=unnamed))

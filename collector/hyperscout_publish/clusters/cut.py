@@ -21,13 +21,15 @@ from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode
 _HYPERNODE = "hypernode/"  # before the name of another owner's HyperNode: the device of an `Overlap`
 
 
-def cut_to(topology: Topology, cluster: str) -> Topology:
-    """Return the topology of one cluster, "" = the collector's own. Nodes have no prefix in it.
+def cut_to(topology: Topology, cluster: str, *, prefixed: bool = False) -> Topology:
+    """Return the topology of one cluster, "" = the collector's own.
+
+    Nodes have the names of the cluster's API server in it, or those of the collector if `prefixed`.
 
     Without nodes of other clusters, the own cluster gets the topology itself. Conditions are those of the
     cluster's own nodes and of the switches. Findings and links of nodes of other clusters are left out.
     """
-    names = _Names.of(topology, cluster)
+    names = _Names.of(topology, cluster, prefixed=prefixed)
     if not cluster and not names.others:
         return topology
     tree = _Tree.of(topology.hypernodes, names)
@@ -54,29 +56,30 @@ def cut_to(topology: Topology, cluster: str) -> Topology:
 @dataclass(frozen=True, slots=True)
 class _Names:
     """`own`, `others`: the nodes of `cluster`, and of the other clusters. `owner`: the node of each
-    adapter."""
+    adapter. `prefixed`: own nodes keep their prefix."""
 
     cluster: str
+    prefixed: bool
     own: frozenset[str]
     others: frozenset[str]
     owner: Mapping[str, str]
 
     @classmethod
-    def of(cls, topology: Topology, cluster: str) -> "_Names":
+    def of(cls, topology: Topology, cluster: str, *, prefixed: bool) -> "_Names":
         owner = {adapter.id: adapter.node for adapter in topology.adapters}
         placed = (node for h in topology.hypernodes if not h.children for node in h.nodes)
         about = (node for x in topology.anomalies for node in x.nodes)
         nodes = {*placed, *owner.values(), *topology.nodes_without_evidence, *topology.devices, *about}
         own = frozenset(node for node in nodes if cluster_of(node) == cluster)
-        return cls(cluster, own, frozenset(nodes) - own, owner)
+        return cls(cluster, prefixed, own, frozenset(nodes) - own, owner)
 
     def short(self, text: str) -> str:
-        """Return the name of an own node without its prefix; any other text as it is."""
-        return name_in_cluster(text) if text in self.own else text
+        """Return the name that an own node has in the result; any other text as it is."""
+        return name_in_cluster(text) if text in self.own and not self.prefixed else text
 
     def in_text(self, text: str) -> str:
-        """Return a message with the own nodes in it without their prefix."""
-        if not self.cluster:
+        """Return a message with the names that the own nodes in it have in the result."""
+        if not self.cluster or self.prefixed:
             return text
         return re.sub(
             rf"(?<![\w./-]){self.cluster}/\w(?:[\w.-]*\w)?", lambda found: self.short(found[0]), text
@@ -104,7 +107,7 @@ class _Tree:
 
     @classmethod
     def of(cls, hypernodes: Sequence[HyperNode], names: _Names) -> "_Tree":
-        domains = list(_own_domains(hypernodes, names.own))
+        domains = list(_own_domains(hypernodes, names))
         tiers = sorted({h.tier for h in domains})
         # All leaves of a tree have the same depth, so only whole tiers may be left out, from below.
         is_whole = names.others.isdisjoint(n for h in hypernodes for n in h.nodes)
@@ -123,10 +126,10 @@ class _Tree:
         return cls(tuple(places[h.name] for h in domains if h.name in kept), numbers, places)
 
 
-def _own_domains(hypernodes: Iterable[HyperNode], own: frozenset[str]) -> Iterable[HyperNode]:
+def _own_domains(hypernodes: Iterable[HyperNode], names: _Names) -> Iterable[HyperNode]:
     """Yield the domains with own nodes. Their children may not be there."""
     for h in hypernodes:
-        if nodes := tuple(sorted(name_in_cluster(node) for node in h.nodes if node in own)):
+        if nodes := tuple(sorted(names.short(node) for node in h.nodes if node in names.own)):
             yield replace(h, nodes=nodes)
 
 

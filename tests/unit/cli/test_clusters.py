@@ -32,9 +32,10 @@ def saved(tmp_path: Path) -> Path:
     [
         ([], ["east/n1", "east/n2", "n1", "west/n1"]),
         (["east/*"], ["east/n1", "east/n2"]),
-        (["--cluster", "east"], ["n1", "n2"]),
+        (["--cluster", "east"], ["east/n1", "east/n2"]),
+        (["--cluster", "east", "east/n2"], ["east/n2"]),
         (["--cluster", ""], ["n1"]),
-        (["--cluster", "west", "-l", "pod=pod"], ["n1"]),
+        (["--cluster", "west", "-l", "pod=pod"], ["west/n1"]),
     ],
 )
 def test_nodes_of_a_cluster(run: CommandLine, saved: Path, flags: list[str], names: list[str]) -> None:
@@ -46,7 +47,8 @@ def test_the_tree_of_a_cluster_in_all_formats(run: CommandLine, saved: Path) -> 
     ran = run("tree", "--cluster", "east", "-o", "json", "--topology", saved)
     found = {h["name"]: h["nodes"] for h in json.loads(ran.out)["hypernodes"]}
     assert found == {"leaf-a": ["n1", "n2"], "pod": ["n1", "n2"]}
-    assert "n[1-2]" in run("tree", "--cluster", "east", "-o", "slurm-tree", "--topology", saved).out
+    for output, nodes in (("slurm-tree", "=n[1-2]"), ("tree", " east/n[1-2]"), ("dot", "node:east/n1")):
+        assert nodes in run("tree", "--cluster", "east", "-o", output, "--topology", saved).out
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,12 @@ def test_the_tree_of_a_cluster_in_all_formats(run: CommandLine, saved: Path) -> 
             2,
             "findings have the names of all clusters",
         ),
+        (
+            ["get", "nodes", "n2", "--cluster", "east", "--topology"],
+            1,
+            "no node named 'n2' (similar: east/n2)",
+        ),
+        (["describe", "node", "west/n2", "--topology"], 1, "(similar: east/n2, "),
         (["get", "hypernodes", "-w", "--cluster", "east", "--topology"], 2, "without --at and --cluster"),
     ],
 )

@@ -59,6 +59,13 @@ def test_a_well_node_has_nothing_wrong() -> None:
             id="a name with a domain",
         ),
         pytest.param(
+            judged(node="node-0004", agents=(agent("node-0003"), agent("east/node-0004"))),
+            "agent",
+            "failed",
+            "similar names of agents: east/node-0004, node-0003",
+            id="a name in another cluster",
+        ),
+        pytest.param(
             judged(node="gpu-12", agents=(agent("gpu-13"), agent("login-1"), agent("cpu-99"))),
             "agent",
             "failed",
