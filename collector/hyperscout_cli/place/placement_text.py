@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 QUEUE_HEADINGS = ("GANG", "PRIORITY", "WORKERS", "WAITS", "KEPT", "REASON")
 PLACEMENT_HEADINGS = ("GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES")
+PLACEMENT_MORE = ("CLUSTER", "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
     return {
         "Gang": placement.gang,
         "Workers": _workers(placement),
-        "Cluster": placement.cluster or ("the collector's own" if request and request.clusters else ""),
+        "Cluster": _cluster(placement, request),
         "Within": held or "no HyperNode: it spans islands",
         "Domains": ", ".join(f"{n} of {names.tier(tier)}" for n, tier in used),
         "Nodes": str(placement.nodes),
@@ -98,6 +99,11 @@ def _summary(placement: "pb.Placement", names: Names, request: "pb.PlaceRequest 
         "Reserved": _reserved(placement),
         "Failed nodes": _failed(placement),
     }
+
+
+def _cluster(placement: "pb.Placement", request: "pb.PlaceRequest | None") -> str:
+    """The cluster that was chosen; "" for the collector's own, if the request names no cluster."""
+    return placement.cluster or ("the collector's own" if request and request.clusters else "")
 
 
 def _workers(placement: "pb.Placement") -> str:
@@ -241,8 +247,16 @@ def candidates_table(candidates: "Sequence[pb.PlacementCandidate]") -> Iterator[
     yield from lines(Table("candidate", headings, (), tuple(rows)))
 
 
-def explanation_text(found: "pb.ExplainPlacementResponse") -> Iterator[str]:
-    """The candidates as a table, then the explanation in sentences."""
+def explanation_text(
+    found: "pb.ExplainPlacementResponse", request: "pb.PlaceRequest | None" = None
+) -> Iterator[str]:
+    """The candidates as a table, then the explanation in sentences.
+
+    `request`: what was explained; before the candidates comes the cluster that was chosen for it.
+    """
+    placement = found.placement
+    if request is not None and placement.placed and (cluster := _cluster(placement, request)):
+        yield f"Cluster: {cluster}\n\n"
     if found.candidates:
         yield from candidates_table(found.candidates)
         if found.considered > len(found.candidates):
@@ -268,8 +282,8 @@ def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table
             age(x.reserved_at.ToNanoseconds(), now_ns),
             _expires(x, now_ns),
         )
-        rows.append(Row(x.gang, cells, (_failed(x),), placement_json(x)))
-    return Table("placement", PLACEMENT_HEADINGS, ("FAILED",), tuple(rows))
+        rows.append(Row(x.gang, cells, (x.cluster, _failed(x)), placement_json(x)))
+    return Table("placement", PLACEMENT_HEADINGS, PLACEMENT_MORE, tuple(rows))
 
 
 def queue_table(gangs: "Iterable[pb.WaitingGang]", now_ns: int) -> Table:

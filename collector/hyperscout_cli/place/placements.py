@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def _columns(_: click.Context) -> Sequence[str]:
-    from hyperscout_cli.place.placement_text import PLACEMENT_HEADINGS
+    from hyperscout_cli.place.placement_text import PLACEMENT_HEADINGS, PLACEMENT_MORE
 
-    return PLACEMENT_HEADINGS
+    return PLACEMENT_HEADINGS + PLACEMENT_MORE
 
 
 @click.group(

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hyperscout_cli.place.placement_text import placements_table
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.command_line import CommandLine
+from support.placement_service import placed
 
 ALL = ("east/n1", "east/n2", "n1", "west/n1")
 TREE = Topology(
@@ -111,3 +113,11 @@ def test_the_answer_names_the_cluster(run: CommandLine, saved: Path) -> None:
     assert "cluster" not in json.loads(run(*flags, "1", "-o", "json").out)
     assert run(*flags, "2").out.splitlines()[1].split() == ["Cluster:", "east"]
     assert run(*flags, "1").out.splitlines()[1].split() == ["Cluster:", "the", "collector's", "own"]
+    explain = ("explain-placement", *flags[1:])
+    assert run(*explain, "2").out.splitlines()[0] == "Cluster: east"
+    assert run(*explain, "1").out.splitlines()[0] == "Cluster: the collector's own"
+
+
+def test_the_list_of_gangs_has_the_cluster() -> None:
+    table = placements_table([placed("a", "east/n1", cluster="east"), placed("b", "n1")], 0)
+    assert (table.more, [row.more[0] for row in table.rows]) == (("CLUSTER", "FAILED"), ["east", ""])
