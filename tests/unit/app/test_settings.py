@@ -95,6 +95,12 @@ def test_on_and_off_need_no_quotes(tmp_path: Path, word: str, wanted: str) -> No
         ("estimator_cluster: a", {}, {}, ["estimator_cluster: set estimator_listen too"]),
         ("estimator_listen: 127.0.0.1:1", {}, {}, ["estimator_listen: set estimator_cluster"]),
         (
+            "estimator_listen: 127.0.0.1:1\nestimator_cluster: east\nclusters: [east=kubeconfig]",
+            {},
+            {},
+            ["estimator_cluster east: an entry of clusters has this name"],
+        ),
+        (
             "estimator_listen: h:1\nestimator_cluster: a",
             {},
             {},
