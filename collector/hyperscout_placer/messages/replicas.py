@@ -32,8 +32,10 @@ def replica_request(
     """
     asked = requirements.resource_request
     resources = {name: asked[name].string for name in asked if capacity.has(name)}
+    if not asked:
+        raise NotReadyError("the claim names no resources, so replicas cannot be counted")
     if not resources:
-        names = ", ".join(sorted(asked)[:3]) or "no resource"
+        names = ", ".join(sorted(asked)[:3])
         raise NotReadyError(f"{names}: no node reports it, so replicas cannot be counted")
     claim = requirements.node_claim
     workers = placement_pb2.Workers(

@@ -148,7 +148,7 @@ async def test_reservations_and_taints_count(world: World) -> None:
         (ask("", {GPU: "8"}), Code.INVALID_ARGUMENT, "cluster: ''"),
         (ask("west", {GPU: "8"}), Code.INVALID_ARGUMENT, "no node of this cluster is in the topology"),
         (ask("east", {"cpu": "1"}), Code.FAILED_PRECONDITION, "cpu: no node reports it"),
-        (ask("east", {}), Code.FAILED_PRECONDITION, "no resource"),
+        (ask("east", {}), Code.FAILED_PRECONDITION, "the claim names no resources"),
         (ask("east", {GPU: "x"}), Code.INVALID_ARGUMENT, "nvidia.com/gpu"),
     ],
 )
