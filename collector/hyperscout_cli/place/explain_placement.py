@@ -72,8 +72,8 @@ def explain_placement(
     if name is not None and topology is not None:
         raise click.UsageError("--gang needs a collector: a file has no reservations")
     check_sources(gang, files, unnamed=unnamed)
-    message = None if name is not None else gang.message()
-    if message is None:
+    message = None
+    if name is not None:
         from hyperscout.v1.placement_pb2 import ExplainPlacementRequest
 
         from hyperscout_cli.remote.client import Collector
@@ -81,6 +81,7 @@ def explain_placement(
         with Collector(collector) as connection:
             found = connection.explain_placement(ExplainPlacementRequest(gang=name, limit=limit))
     else:
+        message = gang.message()
         with placer(gang, files=files, collector=collector, unnamed=unnamed) as asked:
             found = asked.explain(message, limit)
     placed = found.placement.placed
