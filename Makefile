@@ -59,7 +59,15 @@ real-parts: setup
 
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
-	$(call step,real tests and properties in depth,$(PYTEST) $(WIDE) tests/real tests/unit tests/integration -m "real or slow or hypothesis" --hypothesis-profile=thorough)
+	$(call step,real tests and properties in depth,$(BESIDE_LAB))
+
+# There is one lab at a time, so its tests have a process of their own beside the workers of the others.
+REAL = -m "real or slow or hypothesis" --hypothesis-profile=thorough
+define BESIDE_LAB
+  status=0; log=$$(mktemp); $(PYTEST) -n 0 tests/real/nodes $(REAL) > $$log 2>&1 & lab=$$!; \
+  $(PYTEST) $(WIDE) tests/real tests/unit tests/integration --ignore=tests/real/nodes $(REAL) || status=1; \
+  wait $$lab || status=1; cat $$log; rm $$log; test $$status = 0
+endef
 
 soak: MINUTES ?= 60
 soak: SOAK = -o faulthandler_timeout=$$(($(MINUTES) * 60 + 1800))

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, settings
 
 TIERS = ("unit", "integration", "real")
 _HERE = Path(__file__).parent
-_LAB = _HERE / "real" / "nodes"
 
 # `unit`: few examples, the same on every run, so that a red test is red for the next person too. `thorough`:
 # more of them (--hypothesis-profile=thorough). HYPERSCOUT_FUZZ=N: N examples that are new on every run. A
@@ -31,17 +30,10 @@ settings.load_profile("fuzz" if _fuzz_examples > 0 else "unit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, which is the folder that it lies in. Put long tests first, and last the
-    others that need a lab: these wait for each other, and would keep workers from the other tests."""
+    """Mark each test with its tier, which is the folder that it lies in, and put long tests first."""
     for item in items:
         tier = item.path.relative_to(_HERE).parts[0]
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.path}: a test belongs in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(tier)
-    items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> int:
-    if item.get_closest_marker("long") is not None:
-        return 0
-    return 2 if _LAB in item.path.parents else 1
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
