@@ -27,7 +27,7 @@ from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.replica import follower as follower_module
 from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.process import recorded
-from hyperscout_collector.history import following
+from hyperscout_collector.history import standby_recorder
 from hyperscout_collector.history.file import HistoryFile
 from hyperscout_collector.history.store import Record
 from hyperscout_runtime.task_watch import TaskWatch
@@ -203,7 +203,7 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However late the leader's history has a cause, the standby waits for it.
-    monkeypatch.setattr(following, "_ATTEMPTS", 10_000)
+    monkeypatch.setattr(standby_recorder, "_ATTEMPTS", 10_000)
     monkeypatch.setattr(follower_module, "_ANSWER_S", TIMEOUT_S)
     own = tmp_path / "standby"
     async with (
