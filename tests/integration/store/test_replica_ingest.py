@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -152,7 +153,8 @@ async def test_kill_9_of_a_standby_loses_nothing_that_it_acknowledged(
         async def load(node: str) -> None:
             async with AgentStream(first.address, node) as agent:
                 for i in range(1000):
-                    await agent.store(lldp(node, f"eth{i}"))
+                    # A leader removes what is older than a week.
+                    await agent.store(lldp(node, f"eth{i}", time.time_ns()))
                     stored.append(f"{node} eth{i}")
 
         others = {f"n{i}" for i in range(8)}
@@ -187,7 +189,10 @@ async def test_agents_at_a_standby_stay_connected_when_the_leader_is_killed(
                 leader.kill()
                 heir = await leads([first, second])
                 rest = second if heir is first else first
-                assert await streams[rest].store(lldp(streams[rest].node, "eth0"), full=True) == []
+                assert (
+                    await streams[rest].store(lldp(streams[rest].node, "eth0", time.time_ns()), full=True)
+                    == []
+                )
                 assert await reservations(heir.address) == {"train": nodes}
                 after = await Watcher(heir.address).until(
                     lambda topology: is_whole(topology, others={"x", "y"}), "eight hosts"
