@@ -337,7 +337,9 @@ async def test_readers_of_standbys_continue_when_the_leader_ends(audited: Cluste
             leader, *standbys = [(await ask(address, path)).json for address in r.rest]
             assert standbys == [leader, leader], path
         refused = await ask(r.rest[1], "/v1/measuring", method="POST", body={"paused": True})
-        assert (refused.status, refused.json["leader"].partition(":")[0]) == (503, "127.0.0.1")
+        # On one machine each replica has a port of REST of its own, so the leader's is not known.
+        assert (refused.status, "leader" in refused.json) == (503, False)
+        assert r.processes[0].address in refused.json["detail"]
         connections = [reader.connections for reader in readers]
         await r.a.stop()
         await until(lambda: r.holder()[:2] in ("b_", "c_"), "another replica leads")
