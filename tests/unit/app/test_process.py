@@ -4,15 +4,19 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hyperscout.v1.topology_pb2 import WatchTopologyResponse
 from hyperscout_collector.app.replica import electors, process
+from hyperscout_collector.app.replica.follower import Follower
 from hyperscout_collector.app.replica.process import Replica, advertised
 from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
 from hyperscout_runtime.errors import StartError
 from hyperscout_runtime.signals import Signal
+from hyperscout_topology.topology import Topology
 from support.waiting import TIMEOUT_S, until
 
 NO_THREAD: Any = None  # only the elections of other clusters need it
@@ -135,6 +139,16 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
     assert Slow.ended
     assert (replica._highest, replica._collector) == (7, None), "the Lease gets the number at its release"
     assert follower.floor == 7, "as a standby it serves no lower one"
+
+
+def test_a_leader_that_a_lock_elected_serves_what_it_showed_last(tmp_path: Path) -> None:
+    """Not the generation after it, which was not recorded and so not shown."""
+    found = settings(tmp_path, store="postgresql://hyperscout@/db", kubernetes="off", leader_election=True)
+    follower = Follower(found, lambda: "", rng=Random(1))
+    collector: Any = SimpleNamespace(highest=8, published=Topology(7))
+    Replica(found)._ended(collector, follower)
+    assert follower.renew().current.topology.generation == 7
+    assert follower.age_s() is not None
 
 
 class Quick(Slow):

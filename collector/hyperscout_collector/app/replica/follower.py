@@ -97,8 +97,8 @@ class Follower:
         """How long ago the leader of `watchers` was lost, in seconds; 0 = it is followed.
 
         None: there is nothing to serve. No topology has arrived, its generation is lower than one that this
-        replica has shown, or the leader was lost `_LEASES` leases ago. The time in which this replica was cut
-        off from the election does not count, because no leader may come in it.
+        replica has shown, or for `_LEASES` leases there was no leader while the election answered. It may
+        answer again after a time in which no leader could come.
         """
         if not self.watchers.current.topology.generation or self._topology.generation < self.floor:
             return None

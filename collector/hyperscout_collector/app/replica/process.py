@@ -267,9 +267,11 @@ class Replica:
 
     def _ended(self, collector: Collector, follower: Follower) -> None:
         self._highest, self._collector = collector.highest, None
+        shown = collector.highest
         if not has_lease(self._settings) and collector.published is not None:
             follower.keep(collector.published)
-        follower.raise_floor(collector.highest)
+            shown = collector.published.generation  # a later one was not recorded, so it was not shown
+        follower.raise_floor(shown)
 
 
 async def _withdrawn(stop: asyncio.Event, elector: AnyElector, election: "asyncio.Task[None]") -> None:
