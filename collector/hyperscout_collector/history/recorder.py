@@ -77,6 +77,7 @@ class Recorder:
         self._lock = threading.Lock()  # of opening and closing
         self._in_thread = BoundedExecutor("history-encoder")
         self._emitted = 0  # number of the generation with which `recorded` was emitted last
+        self._late: dict[int, asyncio.TimerHandle] = {}  # by generation that waits for `recorded`
         self._damaged = ""
         self._dropped = ""  # the exception of the generation that was dropped last
         self._dropped_count = 0  # generations since the last record
@@ -117,7 +118,8 @@ class Recorder:
     def record_first(self, topology: Topology, cause: Cause) -> None:
         """Queue a generation to be published by `recorded`: once it is durable, or `_PATIENCE_S` later."""
         self.offer(topology, cause)
-        asyncio.get_running_loop().call_later(_PATIENCE_S, self._emit, topology, cause)
+        later = asyncio.get_running_loop().call_later(_PATIENCE_S, self._emit, topology, cause)
+        self._late[topology.generation] = later
 
     async def caught_up(self) -> None:
         """Wait until what was queued up to now is durable, at most `_PATIENCE_S`. Never raises."""
@@ -126,12 +128,19 @@ class Recorder:
                 await self.queue.written()
 
     def _emit(self, topology: Topology, cause: Cause) -> None:
+        for number in [number for number in self._late if number <= topology.generation]:
+            self._late.pop(number).cancel()
         if topology.generation > self._emitted:
             self._emitted = topology.generation
             self.recorded(topology, cause)
 
     async def close(self) -> None:
-        """Wait until the history is not in use, and close it. Never raises; the caller bounds the wait."""
+        """Wait until the history is not in use, and close it. Never raises; the caller bounds the wait.
+
+        What was not recorded is not published any more.
+        """
+        while self._late:
+            self._late.popitem()[1].cancel()
         await self._in_thread(self._close)
 
     def _close(self) -> None:

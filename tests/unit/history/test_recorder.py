@@ -96,6 +96,17 @@ async def test_a_generation_is_published_in_the_end_without_its_record(
         assert [x.generation for x in published(recorder)] == [1]
 
 
+async def test_an_ended_recorder_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperscout_collector.history.recorder._PATIENCE_S", 0.0)
+    found: list[int] = []
+    async with recording(tmp_path) as recorder:
+        recorder.recorded.subscribe(lambda topology, cause: found.append(topology.generation))
+        recorder.record_first(generation(1), why(1))
+        await recorder.close()
+        await asyncio.sleep(0)
+        assert found == []
+
+
 async def test_a_file_that_is_damaged_while_it_is_open_begins_anew(tmp_path: Path) -> None:
     async with recording(tmp_path) as recorder:
         for number in range(1, 50):
