@@ -24,5 +24,6 @@ def decoded(node: str, body: bytes, state: EvidenceState) -> dict[Key, list[Row]
     found: dict[Key, list[Row]] = {}
     for probe, subject, names in json.loads(body):
         key = Key(node, probe, subject)
-        found[key] = [row for row in state.rows_of_key(key) if [row.rank, row.observed_ns] in names]
+        if rows := [row for row in state.rows_of_key(key) if [row.rank, row.observed_ns] in names]:
+            found[key] = rows
     return found

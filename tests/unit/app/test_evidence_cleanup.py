@@ -72,10 +72,29 @@ async def test_old_findings_of_an_agent_elsewhere_are_removed_there() -> None:
         clock_ns=lambda: T0 + FORGET_AFTER_NS + S,
     )
     await cleanup.tick()
-    assert committer.forgotten == [{"n2"}]
+    await cleanup.tick()  # n1's replica has been asked
+    assert committer.forgotten == [{"n2"}, {"n2"}]
     ((node, kind, body),) = sent
     assert (node, kind) == ("n1", FORGET)
     key = Key("n1", "lldp", "eth0")
     assert decoded("n1", body, rig.state) == {key: list(rig.state.rows_of_key(key))}
     rig.put(lldp("n1", "eth0", T0 + S), at_ns=T0 + S)
-    assert decoded("n1", body, rig.state) == {key: []}  # it is newer
+    assert decoded("n1", body, rig.state) == {}  # it is newer
+
+
+async def test_the_next_replica_of_an_agent_is_asked_again() -> None:
+    rig = Rig(Mock(SqliteStore))
+    rig.put(lldp("n1", "eth0"))
+    asked: list[str] = []
+
+    def at(replica: str) -> RemoteStream:
+        return RemoteStream(Hello(node="n1"), replica, 7, T0, lambda stream, *_: asked.append(stream.replica))
+
+    streams: dict[str, Connection] = {"n1": at("b")}
+    cleanup = EvidenceCleanup(
+        rig.state, rig.view, FakeCommitter(), stream_of=streams.get, clock_ns=lambda: T0 + FORGET_AFTER_NS + S
+    )
+    await cleanup.tick()
+    streams["n1"] = at("c")
+    await cleanup.tick()
+    assert asked == ["b", "c"]

@@ -44,7 +44,8 @@ class Removals:
         except (StoreError, OverloadedError) as error:
             if isinstance(error, NotOwnerError):  # the replica that has their streams removes them
                 rows = {key: known for key, known in rows.items() if key.node not in error.nodes}
-            _log.warning("%d findings and %d agents are removed later: %s", len(rows), len(agents), error)
+            if rows or agents:
+                _log.warning("%d findings and %d agents are removed later: %s", len(rows), len(agents), error)
             self.due = rows | self.due
 
 
@@ -69,6 +70,7 @@ class EvidenceCleanup:
         self._stream_of = stream_of
         self._clock_ns = clock_ns
         self._removals = Removals(state, committer)
+        self._passed: dict[Key, RemoteStream] = {}  # what was due at the last tick and is at another replica
 
     def remove_rows(self, rows: Mapping[Key, Collection[Row]]) -> None:
         """Remove these rows, but no newer ones of their keys."""
@@ -90,10 +92,14 @@ class EvidenceCleanup:
         await self._removals.write(agents)
 
     def _pass_on(self) -> None:
-        """Let the replicas that have the agents' streams remove what these reported."""
-        passed: dict[RemoteStream, dict[Key, Collection[Row]]] = {}
+        """Let the replicas that have the agents' streams remove what these reported: ask each once."""
+        passed: dict[Key, RemoteStream] = {}
+        asked: dict[RemoteStream, dict[Key, Collection[Row]]] = {}
         for key in [key for key in self._removals.due if key.probe != DEVICE_PROBE]:
             if isinstance(stream := self._stream_of(key.node), RemoteStream):
-                passed.setdefault(stream, {})[key] = self._removals.due.pop(key)
-        for stream, rows in passed.items():
-            stream.forget(rows)
+                rows, passed[key] = self._removals.due.pop(key), stream
+                if self._passed.get(key) is not stream:
+                    asked.setdefault(stream, {})[key] = rows
+        self._passed = passed
+        for stream, found in asked.items():
+            stream.forget(found)
