@@ -62,16 +62,15 @@ class NodeConditionsPublisher(Publisher):
         """Write the conditions that differ. Raises PublishError."""
         await nodes_known(self._nodes)
         if self._mode != "off" and topology is not self._for:
-            self._states = await self._in_thread(fabric_states, topology)
-            self._bad_domains = bad_domains(topology.hypernodes, self._states, self._domain_share)
+            self._states, self._bad_domains = await self._in_thread(_judged, topology, self._domain_share)
             self._for = topology
         await self._marks.write(self._bad_domains, dry_run=self._mode == "dry-run")
         due: dict[str, _Change] = {}
         for node in self._nodes:
             name, present = node["metadata"]["name"], node["conditions"]
-            wanted = {} if self._mode == "off" else _wanted(self._states.get(name), present)
-            if wanted is not None and _facts(wanted) != _facts(present):
-                due[name] = _Change(present, wanted)
+            state = self._states.get(name)
+            if _differs(present, state) if state is not None else present and self._mode == "off":
+                due[name] = _Change(present, state)
         # Accused nodes come first: after a large fault the writes may take minutes.
         due = dict(sorted(due.items(), key=lambda item: (item[1].rank, item[0])))
         if self._mode == "dry-run":
@@ -94,53 +93,56 @@ class NodeConditionsPublisher(Publisher):
         _log.info("wrote the conditions of %d nodes", len(due))
 
 
+def _judged(topology: Topology, share: float) -> tuple[dict[str, FabricState], dict[str, str]]:
+    states = fabric_states(topology)
+    return states, bad_domains(topology.hypernodes, states, share)
+
+
+def _statuses(state: FabricState) -> tuple[tuple[str, str], ...]:
+    return (READY, state.ready), (DEGRADED, state.degraded)
+
+
+def _differs(present: Conditions, state: FabricState) -> bool:
+    """Whether the conditions do not say this. A node that no fabric ever showed gets none."""
+    if state.reason == NO_EVIDENCE and not present:
+        return False
+    return any(
+        kind not in present or present[kind][:3] != (status, state.reason, state.message)
+        for kind, status in _statuses(state)
+    )
+
+
 class _Change(NamedTuple):
-    """The conditions of a node by type, as they are and as they are to be."""
+    """The conditions of a node by type, as they are, and what they are to say; None = they are removed."""
 
     present: Conditions
-    wanted: Conditions
+    state: FabricState | None
 
     @property
     def rank(self) -> int:
         """The order of writes: bad nodes, unknown ones, healthy ones."""
-        ready, degraded = (self.wanted[t].status if t in self.wanted else "" for t in (READY, DEGRADED))
-        return 0 if ready == "False" or degraded == "True" else 1 if ready == "Unknown" else 2
+        if self.state is None:
+            return 2
+        return 0 if self.state.is_bad else 1 if self.state.ready == "Unknown" else 2
 
     def patch(self, now: str) -> list[Object]:
         """Return the strategic merge patch of the list. `lastTransitionTime` changes only with the status."""
-        rows: list[Object] = [
-            {"type": kind, "$patch": "delete"} for kind in sorted(self.present.keys() - self.wanted.keys())
-        ]
-        for kind, c in self.wanted.items():
+        if self.state is None:
+            return [{"type": kind, "$patch": "delete"} for kind in sorted(self.present)]
+        rows: list[Object] = []
+        for kind, status in _statuses(self.state):
             was = self.present.get(kind)
-            since = was.since if was is not None and was.status == c.status else ""
-            row = {"type": kind, "status": c.status, "reason": c.reason, "message": c.message}
+            since = was.since if was is not None and was.status == status else ""
+            row = {"type": kind, "status": status, "reason": self.state.reason, "message": self.state.message}
             rows.append(row | {"lastHeartbeatTime": now, "lastTransitionTime": since or now})
         return rows
 
     def __str__(self) -> str:
         """The change as text: `FabricReady True -> False, ... (LinksDown): 1 of 8 links down: ...`."""
+        after = dict(_statuses(self.state)) if self.state is not None else {}
         flips = []
         for kind in (READY, DEGRADED):
-            before, after = (x[kind].status if kind in x else "unset" for x in self)
-            flips.append(f"{kind.rpartition('/')[2]} {before} -> {after}")
-        why = self.wanted.get(READY)
-        return ", ".join(flips) + (f" ({why.reason}): {why.message}" if why is not None else "")
-
-
-def _wanted(state: FabricState | None, present: Conditions) -> Conditions | None:
-    """Return the conditions of a node; None if they stay as they are.
-
-    A node that no fabric ever showed, such as one without such ports, gets none.
-    """
-    if state is None or (state.reason == NO_EVIDENCE and not present):
-        return None
-    return {
-        READY: NodeCondition(state.ready, state.reason, state.message),
-        DEGRADED: NodeCondition(state.degraded, state.reason, state.message),
-    }
-
-
-def _facts(conditions: Conditions) -> dict[str, NodeCondition]:
-    """Return conditions without their times."""
-    return {kind: c._replace(since="") for kind, c in conditions.items()}
+            before = self.present[kind].status if kind in self.present else "unset"
+            flips.append(f"{kind.rpartition('/')[2]} {before} -> {after.get(kind, 'unset')}")
+        why = f" ({self.state.reason}): {self.state.message}" if self.state is not None else ""
+        return ", ".join(flips) + why
