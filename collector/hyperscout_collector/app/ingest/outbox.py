@@ -34,9 +34,8 @@ class Outbox:
         self._work = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        if len(self._waiting) >= self._limit:
-            del self._waiting[0]
         self._waiting.append(message)
+        del self._waiting[: -self._limit]
         self._work.set()
 
     async def run(self) -> None:
@@ -50,4 +49,5 @@ class Outbox:
                     await self._in_thread(self._tables.send, some)
                 except StoreError:
                     self._waiting[:0] = some
+                    del self._waiting[: -self._limit]
                     await self._sleep(_RETRY_S)
