@@ -171,14 +171,15 @@ class LockElector:
         self.write_until_s = sent_s + self._times.renew_deadline_s
 
     async def _read(self, connection: "psycopg.AsyncConnection[Any]") -> _Term | None:
-        """Returns the stored term; None = no collector has created the tables yet."""
+        """Returns the stored term; None = no collector has taken one yet."""
         (is_there,) = await _row(connection, f"SELECT to_regclass('{SCHEMA}.leader') IS NOT NULL")
         if not is_there:
             return None
         found = await _row(connection, f"SELECT term, address FROM {SCHEMA}.leader")  # noqa: S608
         if found is None:
             raise self._server.no_leader_row()
-        return int(found[0]), str(found[1])
+        term, address = found
+        return (int(term), str(address)) if term else None
 
     def _is_own(self, before: _Term | None) -> bool:
         """Whether the stored term is new because this leader took it."""
