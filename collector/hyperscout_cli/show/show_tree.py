@@ -49,7 +49,7 @@ def show_tree(
         links=links,
         at_ns=at_ns,
         cluster=cluster,
-        prefixed=output in {"tree", "dot"},  # the other formats are for programs of the cluster
+        prefixed=output in {"tree", "dot"},
     )
     if output == "tree" and not loaded.hypernodes:
         note("no hypernodes found")
