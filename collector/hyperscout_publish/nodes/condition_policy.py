@@ -12,8 +12,9 @@ An anomaly below the confidence `SURE` changes nothing. An accused node stays ac
 silent. Messages name links and no times or counters, so that they change only when the links do.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from itertools import chain
 
 from hyperscout_formats.text.counts import count, first_few
 from hyperscout_formats.text.host_list import natural_key
@@ -54,14 +55,15 @@ def fabric_states(topology: Topology) -> dict[str, FabricState]:
     stale = {n for h in topology.hypernodes for c in h.conditions if c.type == "Stale" for n in c.nodes}
     found |= dict.fromkeys(stale, STALE)
     charges: dict[str, list[Anomaly]] = {}
-    for node, x in accused(topology):
+    for node, x in chain(accused(topology), _lost_leaves(topology)):
         charges.setdefault(node, []).append(x)
-    for node, x in _lost_leaves(topology):
-        charges.setdefault(node, []).append(x)
-    links = _links_of(topology, charges)
+    owner, present = _ends(topology, charges)
     isolated = set(topology.nodes_without_evidence)
     for node, mine in charges.items():
-        found[node] = _state(node, mine, links[node], is_isolated=node in isolated)
+        by_kind: dict[str, dict[_End, str]] = {}
+        for x in mine:
+            by_kind.setdefault(x.kind, {})[_own_end(node, x, owner)] = _cable(x)
+        found[node] = _state(by_kind, present[node], is_isolated=node in isolated)
     return found
 
 
@@ -78,39 +80,28 @@ def _lost_leaves(topology: Topology) -> Iterator[tuple[str, Anomaly]]:
             yield node, x
 
 
-class _Links:
-    """The links of a node. `devices`: its adapters, and its name. `present`: its ends of links, by rows."""
-
-    __slots__ = ("devices", "present")
-
-    def __init__(self, node: str) -> None:
-        self.devices = {node}
-        self.present: set[_End] = set()
-
-
-def _links_of(topology: Topology, nodes: Iterable[str]) -> Mapping[str, _Links]:
-    found = {node: _Links(node) for node in nodes}
-    if not found:
-        return found
-    owner = {device: node for device, node in nodes_of_adapters(topology.adapters).items() if node in found}
-    owner |= {node: node for node in found}
-    for device, node in owner.items():
-        found[node].devices.add(device)
+def _ends(topology: Topology, nodes: Iterable[str]) -> tuple[Mapping[str, str], Mapping[str, set[_End]]]:
+    """Return the node of each device of these nodes, and each node's ends of links that are present."""
+    present: dict[str, set[_End]] = {node: set() for node in nodes}
+    if not present:
+        return {}, present
+    owner = {device: node for device, node in nodes_of_adapters(topology.adapters).items() if node in present}
+    owner |= {node: node for node in present}
     for link in links_at(topology.links, set(owner)):
         for device, port in ((link.a_device, link.a_port), (link.b_device, link.b_port)):
             if device in owner:
-                found[owner[device]].present.add((device, port))
-    return found
+                present[owner[device]].add((device, port))
+    return owner, present
 
 
-def _state(node: str, charges: Iterable[Anomaly], links: _Links, *, is_isolated: bool) -> FabricState:
-    by_kind: dict[str, dict[_End, str]] = {}
-    for x in charges:
-        by_kind.setdefault(x.kind, {})[_own_end(node, x, links)] = _cable(x)
+def _state(
+    by_kind: Mapping[str, Mapping[_End, str]], present: Set[_End], *, is_isolated: bool
+) -> FabricState:
+    """`by_kind`: by kind of anomaly, the node's ends of links with their texts. `present`: see `_ends`."""
     bad = {end for ends in by_kind.values() for end in ends}
     is_down = "MissingLink" in by_kind
-    is_whole = is_isolated or (links.present <= bad and (is_down or bool(links.present)))
-    known = links.present.union(by_kind.get("MissingLink", ()), by_kind.get("MissingSwitch", ()))
+    is_whole = is_isolated or (present <= bad and (is_down or bool(present)))
+    known = {*present, *by_kind.get("MissingLink", ()), *by_kind.get("MissingSwitch", ())}
     reasons, parts = [], []
     for kind, reason, word in DEGRADED_REASONS:
         if ends := by_kind.get(kind):
@@ -127,10 +118,10 @@ def _state(node: str, charges: Iterable[Anomaly], links: _Links, *, is_isolated:
     )
 
 
-def _own_end(node: str, anomaly: Anomaly, links: _Links) -> _End:
+def _own_end(node: str, anomaly: Anomaly, owner: Mapping[str, str]) -> _End:
     """Return the node's end of a link; for a missing switch, the switch."""
     ends = [anomaly.subject, *([anomaly.peer] if anomaly.peer else [])]
-    mine = (e for e in ends if e.device in links.devices or e.name == node)
+    mine = (e for e in ends if owner.get(e.device) == node or e.name == node)
     end = next(mine, anomaly.subject) if anomaly.kind != "MissingSwitch" else anomaly.subject
     return end.device or end.name, end.port
 
