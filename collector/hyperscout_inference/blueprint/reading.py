@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hyperscout_formats.cabling.plan import MAX_CABLES
+from hyperscout_formats.cabling.plan import MAX_CABLES, Place
 from hyperscout_formats.cabling.readers import Reader, reader_of
 from hyperscout_formats.text import host_list
 from hyperscout_formats.text.errors import FormatError
@@ -68,7 +68,7 @@ def parse(data: bytes, source: str = "blueprint") -> Blueprint:
     _once(
         found,
         source,
-        lambda origin: f"line {origin}" if origin > 0 else f"pattern {patterns[-1 - origin].name!a}",
+        lambda origin: Place(origin) if origin > 0 else Place(0, f"pattern {patterns[-1 - origin].name!a}"),
     )
     return Blueprint(_switches(top.get("switches"), source), patterns, found, _header(data))
 
@@ -80,7 +80,7 @@ def _imported(reader: Reader, data: bytes, source: str) -> Blueprint:
         a, b = (End(end.device, plain_port(end.port)) for end in (cable.a, cable.b))
         cables.add(a, b, number)
     found = cables.cables()
-    _once(found, source, lambda number: str(plan.cables[number - 1].place))
+    _once(found, source, lambda number: plan.cables[number - 1].place)
     return Blueprint((), (), found, kind=reader.kind, left_out=plan.left_out)
 
 
@@ -229,7 +229,7 @@ def _link(node: Node, source: str) -> tuple[End, End]:
     return ends[0], ends[1]
 
 
-def _once(cables: Cables, source: str, place: Callable[[int], str]) -> None:
+def _once(cables: Cables, source: str, place: Callable[[int], Place]) -> None:
     """Raise FormatError if a port has two cables. `place`: where the cable of an origin is written."""
     devices = np.concatenate([cables.a, cables.b])
     ports = np.concatenate([cables.a_port, cables.b_port])
@@ -241,10 +241,9 @@ def _once(cables: Cables, source: str, place: Callable[[int], str]) -> None:
         return
     first, second = (int(ends[order[twice[0] + i]]) for i in (0, 1))
     places = [place(int(cables.origin[at % len(cables)])) for at in (first, second)]
-    line = places[1].removeprefix("line ")
     end = End(cables.devices[devices[first]], cables.ports[ports[first]])
     raise FormatError(
         source,
-        int(line) if line.isdecimal() else 0,
+        places[1].line,
         f"{end} has two cables ({places[0]} and {places[1]}): remove one",
     )
