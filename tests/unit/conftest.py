@@ -126,8 +126,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    # The last teardown ends what tests of other tiers share.
+    found = seen if nextitem is not None else list(seen or ())
     result = yield
-    if seen:
-        pytest.fail(f"not a unit test: {'; '.join(seen)}. Move the test to tests/integration.", pytrace=False)
+    if found:
+        pytest.fail(
+            f"not a unit test: {'; '.join(found)}. Move the test to tests/integration.", pytrace=False
+        )
     return result
