@@ -4,12 +4,17 @@ The next use after a broken connection connects again. A transaction that the br
 StoreError. If a leader's `COMMIT` has no answer, it asks the server for `_ASK_S` whether it is
 committed. Without an answer it raises StoreError: then all of the transaction is stored, or nothing.
 The writers of history and reservations repeat it. Agents repeat a batch of evidence.
+
+For that question, each transaction of a leader writes its number into a row of its own connection. PostgreSQL
+knows the end of a transaction by its id, too, but after a crash it may give the id of a lost transaction to
+another one.
 """
 
 import contextlib
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,8 +31,17 @@ _log = logging.getLogger(__name__)
 
 NAME = "postgresql"  # of the database in the counts of damage
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# The message makes the server wait for its synchronous standbys, so that they have the transaction, too.
-_ENDED = "SELECT pg_xact_status(%s::xid8), pg_logical_emit_message(true, 'hyperscout', 'ended')"
+_TERM = (
+    "WITH numbered AS (INSERT INTO last_writes VALUES (%s, %s, %s)"
+    " ON CONFLICT (writer) DO UPDATE SET number = excluded.number)"
+    " SELECT term, identity, address FROM leader FOR SHARE"
+)
+# A write: it waits for the end of the transaction that it asks about, and for the server's synchronous
+# standbys, so that they have that transaction, too.
+_LAST = (
+    "INSERT INTO last_writes VALUES (%s, %s, 0)"
+    " ON CONFLICT (writer) DO UPDATE SET term = excluded.term RETURNING number"
+)
 _SESSIONS = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
     " AND application_name = current_setting('application_name') AND pid <> pg_backend_pid()"
@@ -37,14 +51,10 @@ _ASK_AGAIN_S = 0.2
 
 
 class PostgresqlConnection:
-    """A connection in a transaction: a `SqlConnection`. `raw`: for what only PostgreSQL has.
+    """A connection in a transaction: a `SqlConnection`. `raw`: for what only PostgreSQL has."""
 
-    `number`: the server's id of the transaction (xid8); "" = the transaction checks no term.
-    """
-
-    def __init__(self, raw: "psycopg.Connection[Any]", number: str = "") -> None:
+    def __init__(self, raw: "psycopg.Connection[Any]") -> None:
         self.raw = raw
-        self.number = number
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
         return self.raw.execute(_translated(sql), values) if values else self.raw.execute(sql.encode())
@@ -66,6 +76,8 @@ class PostgresqlDatabase:
         self.server = server
         self.problem = ""
         self._term = term
+        self._writer = uuid.uuid4()
+        self._number = 0  # of the last transaction that checked the term
         self._damage = damage or Damage()
         self._use = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
@@ -106,8 +118,8 @@ class PostgresqlDatabase:
                 self._roll_back(connection.raw)
                 if not isinstance(error, psycopg.Error):
                     raise
-                is_open = is_ending and self._connection is None and connection.number
-                if not (is_open and self._is_committed(connection.number)):
+                is_open = is_ending and self._connection is None and term is not None
+                if not (is_open and self._is_committed()):
                     raise self.server.error(error) from error
 
     def _begun(self, begin: str, term: int | None) -> PostgresqlConnection:
@@ -119,7 +131,8 @@ class PostgresqlDatabase:
             raw = self._connection = self._connection or self.server.connect()
             try:
                 raw.execute(begin.encode())
-                number = "" if term is None else self._check_term(raw, term)
+                if term is not None:
+                    self._check_term(raw, term)
             except BaseException as error:
                 self._roll_back(raw)
                 if not isinstance(error, psycopg.Error):
@@ -129,44 +142,43 @@ class PostgresqlDatabase:
                 _log.info("connecting again: %s", self.server.error(error))
                 is_new = True
             else:
-                return PostgresqlConnection(raw, number)
+                return PostgresqlConnection(raw)
 
-    def _check_term(self, raw: "psycopg.Connection[Any]", term: int) -> str:
+    def _check_term(self, raw: "psycopg.Connection[Any]", term: int) -> None:
         """Refuse the transaction if another collector leads. The lock makes that one wait for its end.
 
-        Returns the server's number of the transaction.
+        It also writes the number of the transaction.
         """
-        row = raw.execute(
-            "SELECT term, identity, address, pg_current_xact_id()::text FROM leader FOR SHARE"
-        ).fetchone()
+        self._number += 1
+        row = raw.execute(_TERM, (self._writer, term, self._number)).fetchone()
         if row is None:
             raise self.server.no_leader_row()
-        found, identity, address, number = row
+        found, identity, address = row
         if found != term:
             raise StoreError(
                 f"nothing is written, because {identity} at {address or 'an unknown address'} writes since "
                 f"(term {found}, this one is {term}): if it is no replica of this collector, end one of "
                 "them, or give each its own database in the setting `store`"
             )
-        return str(number)
 
-    def _is_committed(self, number: str) -> bool:
-        """Ask how a transaction ended whose connection broke. False = rolled back, or no answer."""
+    def _is_committed(self) -> bool:
+        """Ask how the last transaction ended, whose connection broke. False = rolled back, or no answer."""
         import psycopg
 
         end_s = time.monotonic() + _ASK_S
         while True:
             try:
                 raw = self._connection = self._connection or self.server.connect()
-                ((status, _),) = raw.execute(_ENDED, (number,)).fetchall()
+                ((number,),) = raw.execute(_LAST, (self._writer, self._term)).fetchall()
             except (StoreError, psycopg.Error):
                 self._disconnect()
-                status = None
-            if status == "committed":
-                _log.info("transaction %s was committed before its connection broke", number)
-            if status in ("committed", "aborted") or time.monotonic() > end_s:
-                return bool(status == "committed")
-            time.sleep(_ASK_AGAIN_S)
+                if time.monotonic() > end_s:
+                    return False
+                time.sleep(_ASK_AGAIN_S)
+            else:
+                if number == self._number:
+                    _log.info("a transaction was committed before its connection broke")
+                return bool(number == self._number)
 
     def _roll_back(self, raw: "psycopg.Connection[Any]") -> None:
         import psycopg
@@ -207,6 +219,8 @@ def claim(server: PostgresqlServer, identity: str, address: str, check: Callable
                     (term + 1, identity, address, term),
                 )
                 if done.rowcount:
+                    # Not those of the leader before, which may still ask for the end of its last writes.
+                    db.execute("DELETE FROM last_writes WHERE term < ?", (term,))
                     return int(term) + 1
     finally:
         database.close()

@@ -97,8 +97,13 @@ CREATE TABLE messages (     -- between the leader and the other replicas
 );
 CREATE INDEX messages_receiver ON messages (receiver, id);
 """
+_LAST_WRITES = """
+CREATE TABLE last_writes (  -- the last transaction of each connection of a leader; see postgresql.py
+  writer UUID PRIMARY KEY, term BIGINT NOT NULL, number BIGINT NOT NULL
+);
+"""
 # Never change one that was released: append another.
-MIGRATIONS = (_TABLES, _REPLICAS)
+MIGRATIONS = (_TABLES, _REPLICAS, _LAST_WRITES)
 
 
 def migrate(db: SqlConnection, where: str) -> None:

@@ -22,7 +22,7 @@ from hyperscout_collector.store import postgresql as postgresql_module
 from hyperscout_collector.store import server as server_module
 from hyperscout_collector.store import writer as writer_module
 from hyperscout_collector.store.errors import StoreError, StoreFullError, StoreUnfitError
-from hyperscout_collector.store.postgresql import PostgresqlDatabase, claim
+from hyperscout_collector.store.postgresql import PostgresqlConnection, PostgresqlDatabase, claim
 from hyperscout_collector.store.schema import MIGRATIONS
 from hyperscout_collector.store.server import PostgresqlServer
 from hyperscout_collector.store.writer import StoreWriter
@@ -325,6 +325,45 @@ def test_a_commit_that_did_not_reach_the_server_is_an_error(shared_postgresql: P
     with database.transaction() as db:
         db.execute("SELECT 1")
     database.close()
+
+
+def test_a_commit_that_a_crash_lost_is_an_error(own_postgresql: Postgresql) -> None:
+    """Also after the server gave its id to another transaction, which was committed."""
+    name = own_postgresql.new_database()
+    database = written(own_postgresql.server(name))
+
+    def id_of(session: "PostgresqlConnection | psycopg.Connection[object]") -> int:
+        ((found,),) = session.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
+        return int(found)
+
+    def commit() -> None:
+        with database.transaction() as db:
+            db.execute("INSERT INTO bulks VALUES (?, 1, '')", (b"digest",))
+            lost, again = id_of(db), 0
+            own_postgresql.end(signal.SIGQUIT)
+            own_postgresql.start()
+            with own_postgresql.session(name) as session:
+                while again < lost:
+                    again = id_of(session)
+            assert again == lost
+
+    own_postgresql.end()
+    own_postgresql.start(wal_writer_delay="10s")  # a crash forgets ids of transactions that it did not write
+    with pytest.raises(StoreError):
+        commit()
+    assert own_postgresql.execute(name, "SELECT sha256 FROM bulks") == []
+    database.close()
+
+
+def test_numbers_of_transactions_of_former_leaders_are_removed(
+    shared_postgresql: Postgresql, name: str
+) -> None:
+    for _ in range(4):
+        database = written(shared_postgresql.server(name))
+        with database.transaction() as db:
+            db.execute("SELECT 1")
+        database.close()
+    assert shared_postgresql.execute(name, "SELECT term FROM last_writes ORDER BY term") == [(3,), (4,)]
 
 
 def test_a_server_that_does_not_return_leaves_the_end_open(
