@@ -74,7 +74,8 @@ class Player:
         self._plan = fabric
         self._part = part
         self._threads = None if part is None else BoundedExecutor("player-sweeps", most=_MOST_SWEEPS)
-        self._fabric = fabric
+        self._cables = frozenset(fabric.cables)
+        self._now: SimFabric | None = None  # the current fabric, once it is needed
         self._adapters = fabric.adapters_of()
         self._host_of = fabric.node_map()
         self._cut: set[Cable] = set()
@@ -101,12 +102,16 @@ class Player:
             lambda: self._changed,
         )
         self.agents: dict[str, PlayedAgent] = {}
-        self._index()
+        self._switches = {x.guid: x for x in fabric.switches}
+        self._cable_of = {cable.a: cable for cable in fabric.cables if cable.a in self._host_of}
 
     @property
     def fabric(self) -> SimFabric:
         """The current fabric."""
-        return self._fabric
+        if self._now is None:
+            cables = tuple(filter(self._is_there, self._plan.cables))
+            self._now = replace(self._plan, cables=cables, switches=tuple(self._switches.values()))
+        return self._now
 
     @property
     def streaming(self) -> int:
@@ -162,7 +167,7 @@ class Player:
             if host:
                 self.observe(host)
             elif self.crawl is not None:
-                self.crawl.look(self._fabric)
+                self.crawl.look(self.fabric)
 
     def observe(self, host: str) -> None:
         """Make a running agent report its ports now."""
@@ -183,25 +188,25 @@ class Player:
         """Remove a cable. Raises KeyError if the fabric does not have it."""
         self._known(cable)
         self._cut.add(cable)
-        self._apply()
+        self._apply([cable])
 
     def restore(self, cable: Cable) -> None:
         """Put a removed cable back."""
         self._known(cable)
         self._cut.discard(cable)
-        self._apply()
+        self._apply([cable])
 
     def pull(self, switch: int) -> None:
         """Switch off a switch, by GUID. Raises KeyError if the fabric does not have it."""
         if switch not in self._plan.levels():
             raise KeyError(f"{self._plan.name} has no switch {switch:016x}")
         self._pulled.add(switch)
-        self._apply()
+        self._apply_switches()
 
     def push_back(self, switch: int) -> None:
         """Switch a switch on again."""
         self._pulled.discard(switch)
-        self._apply()
+        self._apply_switches()
 
     def miswire(self, one: Cable, other: Cable) -> tuple[Cable, Cable]:
         """Exchange the upper ends of two cables, and return the new cables. Raises KeyError.
@@ -216,8 +221,9 @@ class Player:
         )
         instead = {one: now[0], other: now[1]}
         self._plan = replace(self._plan, cables=tuple(instead.get(c, c) for c in self._plan.cables))
+        self._cables = frozenset(self._plan.cables)
         self._cut = {instead.get(c, c) for c in self._cut}
-        self._apply()
+        self._apply([one, other, *now])
         return now
 
     def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
@@ -261,39 +267,45 @@ class Player:
                 "the agent that reads switches is already running, or the player was made without `crawl`"
             )
         self.crawl = PlayedCrawl(self._crawl_name, self._world, next(self._instances), self._crawl_name)
-        self.crawl.look(self._fabric)
+        self.crawl.look(self.fabric)
         self.crawl.start()
 
     def _known(self, cable: Cable) -> None:
-        if cable not in self._plan.cables:
+        if cable not in self._cables:
             raise KeyError(f"no such cable in {self._plan.name}: {cable}")
 
-    def _apply(self) -> None:
-        """Derive the current fabric from plan, cuts and pulled switches, and update the affected agents."""
-        before = set(self._fabric.cables)
+    def _is_there(self, cable: Cable) -> bool:
         gone = self._pulled
-        self._fabric = replace(
-            self._plan,
-            cables=tuple(
-                c for c in self._plan.cables if c not in self._cut and c.a not in gone and c.b not in gone
-            ),
-            switches=tuple(x for x in self._plan.switches if x.guid not in gone),
-        )
-        self._index()
-        touched = before.symmetric_difference(self._fabric.cables)
-        for host in _hosts(self._host_of.get(cable.a) for cable in touched):
+        return cable in self._cables and not (cable in self._cut or cable.a in gone or cable.b in gone)
+
+    def _apply_switches(self) -> None:
+        self._switches = {x.guid: x for x in self._plan.switches if x.guid not in self._pulled}
+        self._apply(self._plan.cables)
+
+    def _apply(self, cables: Iterable[Cable]) -> None:
+        """Update what follows from these cables, which may have changed, and the agents at them.
+
+        A removed cable comes before one that has its end now.
+        """
+        self._now = None
+        changed = []
+        for cable in cables:
+            is_there = self._is_there(cable)
+            if cable.a in self._host_of and is_there != (self._cable_of.get(cable.a) == cable):
+                changed.append(self._host_of[cable.a])
+                if is_there:
+                    self._cable_of[cable.a] = cable
+                else:
+                    del self._cable_of[cable.a]
+        for host in sorted(set(changed)):
             if host in self.agents:
                 self.observe(host)
         if self.crawl is not None:
-            self.crawl.look(self._fabric)
+            self.crawl.look(self.fabric)
         self._sweeps.clear()
         if self._part is None:
             self._changed.set()
             self._changed = asyncio.Event()
-
-    def _index(self) -> None:
-        self._switches = {x.guid: x for x in self._fabric.switches}
-        self._cable_of = {cable.a: cable for cable in self._fabric.cables if cable.a in self._host_of}
 
     async def _sweep(self, adapter: SimAdapter) -> Swept:
         """Return the sweep from an adapter. It is cached until the fabric changes.
@@ -303,13 +315,13 @@ class Player:
         swept = self._sweeps.get(adapter.guid)
         if swept is None:
             reason = "" if adapter.guid in self._cable_of else _ALONE
-            fabric = self._fabric
+            fabric = self.fabric
             if self._threads is None:
                 bulk = _bulk(fabric, adapter)
             else:
                 bulk = await self._threads(_bulk, fabric, adapter)
             swept = Swept(bulk, reason)
-            if fabric is self._fabric:
+            if fabric is self._now:
                 self._sweeps[adapter.guid] = swept
         return swept
 
@@ -360,7 +372,3 @@ def _same(addresses: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 def _bulk(fabric: SimFabric, adapter: SimAdapter) -> Bulk:
     return compress(sweep_text(fabric, adapter.guid))
-
-
-def _hosts(found: Iterable[str | None]) -> list[str]:
-    return sorted({host for host in found if host is not None})
