@@ -21,11 +21,11 @@ def rows(data: bytes, source: str) -> Iterator[Row]:
 
 
 def first_rows(data: bytes, number: int) -> list[Sequence[str]]:
-    """Return the first rows of any data, fewer where it is no CSV."""
+    """Return the first rows of any data that are no comments of YAML, fewer where it is no CSV."""
     found: list[Sequence[str]] = []
     try:
         text = data[:_HEAD_BYTES].decode("utf-8-sig", "replace")
-        found += (cells for _, cells in islice(_rows(text, ""), number))
+        found += islice((cells for _, cells in _rows(text, "") if not cells[0].startswith("#")), number)
     except FormatError:
         pass
     return found

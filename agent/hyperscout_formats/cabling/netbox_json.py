@@ -3,6 +3,7 @@
 The fields are those of `CableSerializer` (netbox/dcim/api/serializers_/cables.py).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,11 +14,12 @@ from hyperscout_formats.text.errors import FormatError
 
 _EXPECTED: Final = "expected the answer of NetBox to GET /api/dcim/cables/"
 _SIDES: Final = ("a_terminations", "b_terminations")
+_FIELD: Final = re.compile(rb'"a_terminations"[ \t\r\n]*+:')
 
 
 def matches(data: bytes) -> bool:
     """Return whether the data is JSON with the field a_terminations."""
-    return data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"a_terminations"' in data
+    return data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and _FIELD.search(data) is not None
 
 
 def parse(data: bytes, source: str = "netbox") -> Plan:
@@ -45,7 +47,7 @@ def _cable(builder: PlanBuilder, place: Place, cable: Mapping[str, Any]) -> None
     if (status.get("value") if isinstance(status, Mapping) else status) == DECOMMISSIONING:
         builder.leave_out(DECOMMISSIONING)
         return
-    sides = [cable.get(field) or [] for field in _SIDES]
+    sides = [[] if (side := cable.get(field)) is None else side for field in _SIDES]
     for field, side in zip(_SIDES, sides, strict=True):
         if not isinstance(side, list) or not all(isinstance(end, Mapping) for end in side):
             raise builder.error(place, f"{field}: expected a list of objects")

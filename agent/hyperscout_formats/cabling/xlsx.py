@@ -16,7 +16,10 @@ from hyperscout_formats.cabling.plan import Place
 from hyperscout_formats.text.errors import FormatError
 
 MAX_UNPACKED: Final = 64 << 20  # bytes of all parts that are read; a cell takes about 50
-_MAX_COLUMNS: Final = 1000
+_MAX_COLUMNS: Final = 256  # those after them are ignored
+_MAX_TEXT: Final = 1000  # characters of a cell: longer texts are cut, and are no names
+_PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others are unpacked without a limit
+_BAD_ARCHIVE: Final = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError)
 _CELL: Final = re.compile(r"([A-Z]{1,3})[0-9]+")
 _FOLDER: Final = "xl/"
 
@@ -39,7 +42,7 @@ class _Workbook:
         self._left = MAX_UNPACKED
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, OSError, ValueError) as error:
+        except _BAD_ARCHIVE as error:
             raise self._error(f"not a spreadsheet (.xlsx): {error}") from error
         self._members = set(self._archive.namelist())
         self._strings: Sequence[str] | None = None
@@ -66,32 +69,24 @@ class _Workbook:
             place = Place(0, f"sheet {name[:60]!a} row {row.get('r', str(number))[:10]}")
             cells: list[str] = []
             for cell in row:
-                column = self._column(cell.get("r"), len(cells), place)
+                column = _column(cell.get("r"), len(cells))
+                if column >= _MAX_COLUMNS:
+                    break
                 cells += [""] * (column + 1 - len(cells))
-                cells[column] = self._text(cell, place).strip()
+                cells[column] = self._text(cell, place)
             if any(cells):
                 yield place, cells
             row.clear()
 
-    def _column(self, reference: str | None, following: int, place: Place) -> int:
-        match = _CELL.fullmatch(reference or "")
-        column = 0
-        for letter in match[1] if match else "":
-            column = 26 * column + ord(letter) - ord("A") + 1
-        found = column - 1 if match else following
-        if found >= _MAX_COLUMNS:
-            raise self._error(f"{place}: more than {_MAX_COLUMNS} columns")
-        return found
-
     def _text(self, cell: ET.Element, place: Place) -> str:
         if cell.get("t") == "inlineStr":
-            return _texts(cell)
-        value = next((x.text or "" for x in cell if _tag(x) == "v"), "")
+            return next((_joined(x) for x in cell if _tag(x) == "is"), "")
+        value = next((_cut(x.text or "") for x in cell if _tag(x) == "v"), "")
         if cell.get("t") != "s":
             return value
         if self._strings is None:
             part = f"{_FOLDER}sharedStrings.xml"
-            self._strings = [_texts(item) for item in self._elements(part, "si")]
+            self._strings = [_joined(item) for item in self._elements(part, "si")]
         if not value.isdecimal() or len(value) > 9 or int(value) >= len(self._strings):
             most = len(self._strings) - 1
             raise self._error(f"{place}: found the text number {value[:20]!a}, expected 0 to {most}")
@@ -106,16 +101,18 @@ class _Workbook:
             for _, element in ET.iterparse(io.BytesIO(data)):  # noqa: S314 - there is no document type
                 if _tag(element) == tag:
                     yield element
-        except ET.ParseError as error:
+        except (ET.ParseError, ValueError, LookupError) as error:  # also for other encodings than UTF-8
             raise self._error(f"{part}: not XML: {error}") from error
 
     def _part(self, part: str) -> bytes:
         if part not in self._members:
             raise self._error(f"not a spreadsheet (.xlsx): it has no part {part[:60]!a}")
+        if self._archive.getinfo(part).compress_type not in _PACKED:
+            raise self._error(f"{part}: expected deflate as its compression: save the spreadsheet again")
         try:
             with self._archive.open(part) as file:
                 data = file.read(self._left + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
+        except (*_BAD_ARCHIVE, zlib.error, EOFError, RuntimeError) as error:
             raise self._error(f"{part}: damaged or encrypted: {error}") from error
         self._left -= len(data)
         if self._left < 0:
@@ -130,7 +127,22 @@ def _tag(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _texts(element: ET.Element) -> str:
-    """Return the text of all runs, without phonetic hints."""
-    hints = {id(x) for hint in element.iter() if _tag(hint) == "rPh" for x in hint.iter()}
-    return "".join(x.text or "" for x in element.iter() if _tag(x) == "t" and id(x) not in hints)
+def _column(reference: str | None, following: int) -> int:
+    """Return the index of a cell's column. `following`: that after the cell before it."""
+    match = _CELL.fullmatch(reference or "")
+    if match is None:
+        return following
+    column = 0
+    for letter in match[1]:
+        column = 26 * column + ord(letter) - ord("A") + 1
+    return column - 1
+
+
+def _joined(element: ET.Element) -> str:
+    """Return the text of all runs, without phonetic hints (rPh)."""
+    texts = (x for part in element for x in (part if _tag(part) == "r" else (part,)) if _tag(x) == "t")
+    return _cut("".join(x.text or "" for x in texts))
+
+
+def _cut(text: str) -> str:
+    return text[:_MAX_TEXT].strip()

@@ -5,10 +5,10 @@ import io
 from dataclasses import dataclass
 
 from hyperscout_formats.cabling.netbox_csv import IMPORT_COLUMNS, INTERFACE
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.blueprint.accepting import is_end
-from hyperscout_inference.blueprint.declared import End
+from hyperscout_inference.blueprint.declared import End, plain_port
 from hyperscout_inference.blueprint.matching import Present
 
 
@@ -31,12 +31,18 @@ def netbox_csv(topology: Topology) -> Exported:
     left_out = 0
     for row in sorted(range(len(present.table)), key=lambda row: (row in noted, row)):
         ends = present.ends(row)
-        if ends[0] == ends[1] or not all(
-            end.port and end not in taken and is_end(end, present) for end in ends
-        ):
+        names = {End(present.called(end.device), end.port) for end in ends}
+        if len(names) < 2 or names & taken or not all(end.port and is_end(end, present) for end in ends):
             left_out += 1
             continue
-        taken.update(ends)
-        cells = [(present.called(end.device), INTERFACE, end.port) for end in ends]
+        taken |= names
+        ports = zip(ends, present.endpoints(row), strict=True)
+        cells = [(present.called(end.device), INTERFACE, _shown(end, point)) for end, point in ports]
         writer.writerow((*cells[0], *cells[1], "connected"))
     return Exported(buffer.getvalue(), left_out)
+
+
+def _shown(end: End, point: Endpoint) -> str:
+    """Return the port as discovered; at an adapter, what a blueprint calls it."""
+    port = point.port or ""
+    return port if plain_port(port) == end.port else end.port

@@ -51,7 +51,10 @@ MAX_END = 300  # characters
 def parse(data: bytes, source: str = "blueprint") -> Blueprint:
     """Parse a blueprint. Raises FormatError with the line of the fault."""
     if reader := reader_of(data):
-        return _imported(reader, data, source)
+        try:
+            return _imported(reader, data, source)
+        except FormatError as error:
+            raise FormatError(source, error.line, f"as {reader.kind}: {error.reason}") from error
     top = _fields(read(data, source), source, "version", "switches", "patterns", "links")
     version = top.get("version")
     if version is not None and _text(version, source) != "1":

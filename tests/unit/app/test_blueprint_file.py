@@ -74,6 +74,19 @@ def test_a_bad_one_leaves_the_last_good_one_in_force(file: Written) -> None:
     assert (file.drifts(), file.blueprint.problem) == (2, None)
 
 
+def test_a_defect_of_a_reader_leaves_it_in_force_too(file: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(data: bytes, source: str) -> None:
+        raise RecursionError("too deep")
+
+    assert file.write(GOOD)
+    with monkeypatch.context() as patch:
+        patch.setattr(blueprint_file, "parse", defect)
+        assert not file.write(OTHER)
+    assert "the previous one stays in force: " in (file.blueprint.problem or "")
+    assert "RecursionError: too deep" in (file.blueprint.problem or "")
+    assert file.write(f"{GOOD}# ")
+
+
 def test_a_file_that_is_gone_leaves_it_in_force_too(file: Written) -> None:
     file.write(OTHER)
     file.path.unlink()

@@ -1,7 +1,7 @@
 """UFM's cable validation: topology files, point-to-point files as spreadsheets and CSV, and their errors."""
 
+import io
 import zipfile
-from io import BytesIO
 
 import pytest
 from hyperscout_formats.cabling import ufm_p2p, ufm_topo, xlsx
@@ -112,11 +112,13 @@ ROW = ("h", "Host", "1", "l", "Switch", "2")
         (written(sheet_xml(*[("x",)] * 10, P2P_COLUMNS, ROW)), "the first 10 rows of no sheet"),
         (written(sheet_xml(P2P_COLUMNS, (*ROW[:5], "2\x7f"))), "sheet 'S1' row 2: Z-Port: found '2\\x7f'"),
         (written(sheet_xml(P2P_SAMPLE, ("", "", "h", "", "", "", "l", "1"))), "row 2: HCA/Port: found ''"),
-        (written('<w><row><c r="ZZZ1"/></row></w>'), "sheet 'S1' row 1: more than 1000 columns"),
         (written("<w><row>"), "xl/worksheets/sheet1.xml: not XML"),
         (written('<!DOCTYPE w [<!ENTITY a "b">]><w/>'), "found UTF-16 or a document type"),
         (written("<w/>", **{"worksheets/sheet1": "<w>"}), "xl/worksheets/sheet1.xml: not XML"),
         (written('<w><row><c t="s"><v>0</v></c></row></w>'), "it has no part 'xl/sharedStrings.xml'"),
+        (written('<?xml version="1.0" encoding="x"?><w/>'), "xl/worksheets/sheet1.xml: not XML"),
+        (written('<?xml version="1.0" encoding="utf-7"?><w/>'), "xl/worksheets/sheet1.xml: not XML"),
+        (b"PK\x03\x04PK\x05\x06" + b"\xff" * 18, "not a spreadsheet (.xlsx)"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -134,9 +136,28 @@ def test_a_file_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> No
         ufm_p2p.parse(data)
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compression_that_is_unpacked_whole_is_refused(compression: int) -> None:
+    data = io.BytesIO(written(sheet_xml(P2P_COLUMNS, ROW)))
+    found = io.BytesIO()
+    with zipfile.ZipFile(data) as source, zipfile.ZipFile(found, "w", compression) as archive:
+        for name in source.namelist():
+            archive.writestr(name, source.read(name))
+    with pytest.raises(FormatError, match=r"xl/_rels/workbook\.xml\.rels: expected deflate"):
+        ufm_p2p.parse(found.getvalue())
+
+
+def test_cells_far_to_the_right_and_long_texts_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xlsx, "_MAX_TEXT", 20)
+    far = '<c r="IW2"><v>x</v></c>'
+    data = sheet_xml((*P2P_COLUMNS, "x" * 21), ROW).replace("</row>", f"{far}</row>", 2)
+    sheets = [list(sheet) for sheet in xlsx.sheets(written(data), "p2p")]
+    assert [row for _, row in sheets[0]] == [[*P2P_COLUMNS, "x" * 20], list(ROW)]
+
+
 def test_an_encrypted_part_is_refused() -> None:
     data = bytearray(written(sheet_xml(P2P_COLUMNS, ROW)))
-    with zipfile.ZipFile(BytesIO(data)) as archive:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
         directory = archive.start_dir
     at = data.index(b"PK\x01\x02", directory)
     data[at + 8] |= 1  # APPNOTE 4.4.4: bit 0 of the general purpose flags

@@ -18,6 +18,7 @@ from hyperscout_inference.blueprint.drift import with_drift
 from hyperscout_inference.blueprint.reading import parse
 from hyperscout_inference.blueprint.yaml_tree import MAX_BYTES
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import described
 from hyperscout_topology.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,9 @@ class BlueprintFile:
         except FormatError as error:
             self._stamp = stamp
             self._failed(str(error))
+        except Exception as error:  # of a reader: a file must not end the collector
+            self._stamp = stamp
+            self._failed(f"{self._path}: a defect of its reader, please report it: {described(error)}")
         return False
 
     def drifted(self, topology: Topology) -> Topology:

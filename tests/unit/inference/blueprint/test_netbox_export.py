@@ -7,7 +7,6 @@ from dataclasses import replace
 from hyperscout_formats.cabling.netbox_csv import parse
 from hyperscout_inference.blueprint import reading
 from hyperscout_inference.blueprint.comparing import compare
-from hyperscout_inference.blueprint.declared import plain_port
 from hyperscout_inference.blueprint.netbox_export import netbox_csv
 from hyperscout_sim.fabric.shapes import rail_optimised
 from hyperscout_topology.topology import Link, LinkTable, Switch, Topology
@@ -63,6 +62,19 @@ def test_what_cannot_be_imported_is_left_out() -> None:
     assert found.left_out == 4
 
 
+def test_a_port_is_written_as_it_was_discovered() -> None:
+    text = netbox_csv(linked(link("h1", "eth0", "l1", "p17"))).text
+    assert text.splitlines()[1] == "h1,dcim.interface,eth0,l1,dcim.interface,p17,connected"
+
+
+def test_a_written_name_and_port_comes_once() -> None:
+    """A host has the name of a switch."""
+    topology = linked(link("h1", "eth0", "s1", "1"), link("leaf", "1", "s2", "1"))
+    switches = tuple(replace(s, name="leaf") if s.id == "s1" else s for s in topology.switches)
+    found = netbox_csv(replace(topology, switches=switches))
+    assert (len(rows(parse(found.text.encode()))), found.left_out) == (1, 1)
+
+
 names = st.text(min_size=1, max_size=8) | st.sampled_from(
     ["a,b", 'a"b', "=1+1", "a;b", "a\tb", " a", "é", "p7"]
 )
@@ -76,7 +88,7 @@ def test_whatever_things_are_called_it_is_read_back(cables: list[tuple[str, str,
     assert len(written) + found.left_out == len(cables)
     assert all(cell.isprintable() for row in written for cell in row)
     if written:
-        ends = {frozenset({(a, plain_port(p)), (b, plain_port(q))}) for a, p, b, q in cables}
+        ends = {frozenset({(a, p), (b, q)}) for a, p, b, q in cables}
         read = rows(parse(found.text.encode()))
         assert len(read) == len(written)
         assert {frozenset({(a, p), (b, q)}) for a, p, b, q in read} <= ends

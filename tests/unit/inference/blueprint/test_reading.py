@@ -7,6 +7,7 @@ from hyperscout_inference.blueprint.declared import Blueprint, DeclaredSwitch
 from hyperscout_inference.blueprint.reading import parse
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cabling_files import NETBOX_HEADER
 from support.real import ROOT
 
 PLAN = b"""\
@@ -170,3 +171,20 @@ def test_the_example_of_the_page_is_one() -> None:
     found = parse(text.partition("```yaml\n")[2].partition("```")[0].encode())
     assert len(found.cables) == 4 * 32 * 8 + 4 * 8 * 16 + 2
     assert len(found.switches) == 16 + 32 + 1
+
+
+def test_an_error_says_which_plan_was_expected() -> None:
+    data = f"{NETBOX_HEADER}\nh1,dcim.interface,eth0,l1,dcim.interface,\n".encode()
+    with pytest.raises(FormatError, match=r"^plan\.csv:2: as NetBox CSV: side_b_name: found ''"):
+        parse(data, "plan.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Name, Port, Name, Port\nlinks: [h1/eth0 -> l1/1]\n",
+        '{"links": [{"a": {"device": "a_terminations", "port": "2"}, "b": {"device": "l1", "port": "2"}}]}',
+    ],
+)
+def test_a_blueprint_is_no_plan_of_another_system(text: str) -> None:
+    assert parse(text.encode()).kind == ""
