@@ -119,6 +119,31 @@ async def test_what_was_last_seen_a_week_ago_is_removed_at_a_standby(
         )
 
 
+@pytest.mark.parametrize("kind", ["forget", "directive"])
+async def test_a_message_that_a_standby_cannot_read_is_left_out(
+    tmp_path: Path, shared_postgresql: Postgresql, kind: str
+) -> None:
+    name = shared_postgresql.new_database()
+    async with (
+        three(tmp_path, store_flags(shared_postgresql, name)) as (leader, first, _),
+        AgentStream(first.address, "n1") as agent,
+    ):
+        await connected(leader.address, {"n1"})
+        shared_postgresql.execute(
+            name,
+            "INSERT INTO messages (receiver, term, node, claimed, kind, body)"
+            f" SELECT replica, term, node, claimed, '{kind}', '[1]' FROM streams, leader",
+        )
+        said = f"a message of the leader ({kind}) is not read: ".encode()
+        await eventually(lambda: said in first.said, "the log names the message")
+        # The standby still takes messages.
+        old = lldp("n1", "eth0", T0 - 8 * 86_400 * NS)
+        assert await agent.store(old, full=True, sent_ns=T0) == []
+        await eventually(
+            lambda: not shared_postgresql.execute(name, "SELECT node FROM findings"), "the finding is removed"
+        )
+
+
 async def test_a_replica_that_slept_overwrites_nothing(tmp_path: Path, shared_postgresql: Postgresql) -> None:
     def heard(neighbour: str, after_s: int) -> Finding:
         return lldp("n1", "eth0", T0 + after_s * NS, neighbour=neighbour)

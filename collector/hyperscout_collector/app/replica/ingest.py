@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import NcclId, StreamFindingsResponse, SweepRevoke
 from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import described
 
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.build.lifecycle import Lifecycle
@@ -223,18 +225,24 @@ class StandbyIngest:
         for message in news.messages:
             if message.term != news.term:
                 continue
-            if message.kind == FORGET:
-                self._removals.due.update(decoded(message.node, message.body, self._state))
-            if message.kind != DIRECTIVE:
-                continue
-            directive = StreamFindingsResponse.FromString(message.body)
-            stream = self._streams.get(message.node)
-            if isinstance(stream, AgentStream) and stream.claimed == message.claimed:
-                self._pass(stream, directive)
-            else:  # its claim is stored, and its evidence is being loaded
-                self._early.setdefault((message.node, message.claimed), []).append(directive)
-                if len(self._early) > _MAX_EARLY:
-                    del self._early[next(iter(self._early))]
+            try:
+                self._take_message(message)
+            except (DecodeError, ValueError, TypeError) as error:  # as of a leader of another version
+                _log.warning("a message of the leader (%s) is not read: %s", message.kind, described(error))
+
+    def _take_message(self, message: Message) -> None:
+        if message.kind == FORGET:
+            self._removals.due.update(decoded(message.node, message.body, self._state))
+        if message.kind != DIRECTIVE:
+            return
+        directive = StreamFindingsResponse.FromString(message.body)
+        stream = self._streams.get(message.node)
+        if isinstance(stream, AgentStream) and stream.claimed == message.claimed:
+            self._pass(stream, directive)
+        else:  # its claim is stored, and its evidence is being loaded
+            self._early.setdefault((message.node, message.claimed), []).append(directive)
+            if len(self._early) > _MAX_EARLY:
+                del self._early[next(iter(self._early))]
 
     def _pass(self, stream: AgentStream, directive: StreamFindingsResponse) -> None:
         self._gate.passed(stream.node, directive)
