@@ -100,7 +100,8 @@ def _state(
     """`by_kind`: by kind of anomaly, the node's ends of links with their texts. `present`: see `_ends`."""
     bad = {end for ends in by_kind.values() for end in ends}
     is_down = "MissingLink" in by_kind
-    is_whole = is_isolated or (present <= bad and (is_down or bool(present)))
+    is_lost = is_down or "MissingSwitch" in by_kind  # so that links may be bad that are not present
+    is_whole = is_isolated or (present <= bad and (is_lost or bool(present)))
     known = {*present, *by_kind.get("MissingLink", ()), *by_kind.get("MissingSwitch", ())}
     reasons, parts = [], []
     for kind, reason, word in DEGRADED_REASONS:

@@ -7,6 +7,7 @@ nodes are marked.
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
@@ -17,7 +18,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.condition_policy import NO_EVIDENCE, FabricState, fabric_states
 from hyperscout_publish.nodes.domain_marks import DomainMarks, bad_domains
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, all_of, for_each, nodes_known
 from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,6 @@ class NodeConditionsPublisher(Publisher):
         if self._mode != "off" and topology is not self._for:
             self._states, self._bad_domains = await self._in_thread(_judged, topology, self._domain_share)
             self._for = topology
-        await self._marks.write(self._bad_domains, dry_run=self._mode == "dry-run")
         due: dict[str, _Change] = {}
         for node in self._nodes:
             name, present = node["metadata"]["name"], node["conditions"]
@@ -73,12 +73,18 @@ class NodeConditionsPublisher(Publisher):
                 due[name] = _Change(present, state)
         # Accused nodes come first: after a large fault the writes may take minutes.
         due = dict(sorted(due.items(), key=lambda item: (item[1].rank, item[0])))
-        if self._mode == "dry-run":
-            self._dry_run.show(f"{name}: {change}" for name, change in due.items())
-        elif due:
-            await self._write(due)
+        await all_of(
+            partial(self._write, due),
+            partial(self._marks.write, self._bad_domains, dry_run=self._mode == "dry-run"),
+        )
 
     async def _write(self, due: Mapping[str, "_Change"]) -> None:
+        if self._mode == "dry-run":
+            self._dry_run.show(f"{name}: {change}" for name, change in due.items())
+            return
+        if not due:
+            return
+
         async def write(name: str) -> None:
             answer = await self._kube.write(
                 "PATCH",

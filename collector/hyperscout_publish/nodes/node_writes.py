@@ -61,6 +61,18 @@ async def for_each(what: str, names: Sequence[str], write: Callable[[str], Await
         raise PublishError(f"{len(refused)} of {len(names)} {what}: {refused[0]}") from refused[0]
 
 
+async def all_of(*steps: Callable[[], Awaitable[None]]) -> None:
+    """Run one step after the other, also after a failure. Raises PublishError with all failures."""
+    failures: list[PublishError] = []
+    for step in steps:
+        try:
+            await step()
+        except PublishError as error:
+            failures.append(error)
+    if failures:
+        raise PublishError("; ".join(map(str, failures)), retry=any(x.retry for x in failures))
+
+
 class DryRun:
     """Prints the changes of a dry run, once for each different list and bounded in length, with `say`."""
 

@@ -67,6 +67,11 @@ def test_what_makes_a_node_bad(name: str, topology: Topology, expected: str) -> 
     assert f"{state.ready} {state.degraded} {state.reason}" == expected
 
 
+def test_the_only_leaf_is_lost_with_its_links() -> None:
+    state = fabric_states(replace(cabled(LOST), links=LinkTable.of(())))["n03"]
+    assert (state.ready, state.degraded) == ("False", "False")
+
+
 def test_a_lost_leaf_concerns_all_its_nodes_and_no_others() -> None:
     found = fabric_states(cabled(LOST))
     assert [node for node, state in found.items() if state.is_bad] == ["n03", "n04"]

@@ -138,6 +138,22 @@ async def test_domains_with_many_bad_nodes_are_marked(mode: Mode, expected: tupl
     assert cluster.domains == [expected, expected, ([], expected[1])]
 
 
+async def test_marks_and_conditions_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(bad: Mapping[str, str], *, dry_run: bool) -> None:
+        raise PublishError("no mark", retry=False)
+
+    cluster = Setup()
+    monkeypatch.setattr(cluster, "write", refused)
+    with pytest.raises(PublishError, match="no mark") as caught:
+        await cluster.publish(DOWN)
+    assert not caught.value.retry
+    assert cluster.statuses("n03") == "False False"
+    cluster.fake.before = failing(ForbiddenError("no right"))
+    with pytest.raises(PublishError, match=r"no right.*; no mark") as caught:
+        await cluster.publish(HEALTHY)
+    assert caught.value.retry
+
+
 async def test_a_dry_run_says_it_and_writes_nothing() -> None:
     cluster = Setup("dry-run")
     assert await cluster.publish(DOWN) == []
