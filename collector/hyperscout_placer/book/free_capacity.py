@@ -98,6 +98,7 @@ class FreeCapacity:
         """Set the unused resources of each node for which none are set."""
         self.nodes.default = dict(unused)
         self._unused_known = True
+        self._tree = None  # the capacity has the former amounts
         if self.topology is not None:
             self._read_anew(self.topology)
 

@@ -101,6 +101,21 @@ def test_a_new_default_counts_on_the_same_tree() -> None:
     assert capacity_of(free).free_of(NODES[0]) == {"workers": 2}
 
 
+async def test_a_new_default_counts_also_if_its_reading_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_capacity, "IN_A_THREAD", 1)
+    free = known(two_leaves())
+    reading = asyncio.create_task(free.run())
+    await asyncio.sleep(0)
+    free.set_default_unused({"workers": 2})
+    free.set_topology(replace(two_leaves(), generation=2))
+    while capacity_of(free).forest.generation != 2:
+        await asyncio.sleep(0)
+    assert capacity_of(free).free_of(NODES[0]) == {"workers": 2}
+    reading.cancel()
+    with suppress(asyncio.CancelledError):
+        await reading
+
+
 @pytest.mark.parametrize("is_named_first", [True, False])
 def test_a_host_that_gets_or_loses_its_name_is_read_again(is_named_first: bool) -> None:
     guid = "0002c9030005f340"
