@@ -242,15 +242,18 @@ class Failover:
             model.is_open = False
 
     async def release(self, gang: str) -> None:
+        is_held = gang in self.reservations.held()
         model = self.reservations.release(gang)
         try:
             await self.call("Release", pb.ReleaseRequest(gang=gang), model.by)
             self.reservations.gone(gang)
         except NoLeaderError:
-            model.state = State.HELD
+            model.state = State.HELD if is_held else State.RELEASING
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.NOT_FOUND:
-                raise AssertionError(f"the reservation of {gang} is lost") from error
+                if is_held:
+                    raise AssertionError(f"the reservation of {gang} is lost") from error
+                self.reservations.gone(gang)
         finally:
             model.is_open = False
 
@@ -261,7 +264,9 @@ class Failover:
         while True:
             await asyncio.sleep(rng.uniform(0, 0.1))
             mine = self.reservations.held(client)
-            if mine and (len(mine) > 2 or rng.random() < 0.5):
+            if unknown := self.reservations.unknown(client):
+                await self.release(rng.choice(unknown))
+            elif mine and (len(mine) > 2 or rng.random() < 0.5):
                 await self.release(rng.choice(mine))
             else:
                 number += 1

@@ -2,7 +2,7 @@
 
 A gang is `held` when its reservation was acknowledged, and `gone` when its release was. During a call, and
 after one without an answer, either is right. Once the process that had the call is dead, the next answer
-decides, and it must stay so.
+decides, and it must stay so. A client may also release such a gang: then it is gone, whether it was held.
 """
 
 from collections import Counter
@@ -28,12 +28,13 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Gang:
-    """`nodes`: one for each worker, as acknowledged. `by`: the processes that may still answer the call."""
+    """`nodes`: one for each worker, as acknowledged. `by`: the processes that may still act on its calls."""
 
     state: State = State.PLACING
     nodes: list[str] = field(default_factory=list)
     by: list[CollectorProcess] = field(default_factory=list)
     is_open: bool = True  # its call has not ended
+    calls: int = 1
 
     @property
     def is_settled(self) -> bool:
@@ -52,6 +53,14 @@ class Reservations:
     def held(self, prefix: str = "") -> list[str]:
         return [name for name, x in self.gangs.items() if x.state is State.HELD and name.startswith(prefix)]
 
+    def unknown(self, prefix: str) -> list[str]:
+        """Gangs whose call ended without an answer."""
+        return [
+            name
+            for name, x in self.gangs.items()
+            if not (x.is_settled or x.is_open) and name.startswith(prefix)
+        ]
+
     def place(self, name: str) -> Gang:
         found = self.gangs[name] = Gang()
         return found
@@ -68,7 +77,10 @@ class Reservations:
 
     def release(self, name: str) -> Gang:
         gang = self.gangs[name]
-        gang.state, gang.is_open, gang.by = State.RELEASING, True, []
+        if gang.is_settled:
+            gang.by = []
+        gang.state, gang.is_open = State.RELEASING, True
+        gang.calls += 1
         return gang
 
     def gone(self, name: str) -> None:
@@ -100,24 +112,21 @@ class Reservations:
         shared = crowded(map(nodes_of, answer.values()))
         assert not shared, f"{where}: gangs share GPUs: {shared}"
 
-    def decide(self, answer: Gangs, dead: Iterable[str]) -> None:
+    def decide(self, answer: Gangs, dead: Mapping[str, int]) -> None:
         """Take an answer for the outcome of the calls of gangs that were `undecided` before it was asked."""
-        for name in dead:
+        for name, calls in dead.items():
             gang = self.gangs[name]
-            if gang.is_settled or gang.is_open:
+            if gang.is_settled or gang.is_open or gang.calls != calls:
                 continue
             gang.state = State.HELD if name in answer else State.GONE
             gang.nodes = nodes_of(answer[name]) if name in answer else []
             self.decided[gang.state] += 1
 
-    def undecided(self, alive: Iterable[CollectorProcess]) -> list[str]:
-        """Gangs whose call ended without an answer, and whose process is dead."""
+    def undecided(self, alive: Iterable[CollectorProcess]) -> dict[str, int]:
+        """Gangs whose call ended without an answer, and whose processes are dead, with their calls."""
         living = list(alive)
-        return [
-            name
-            for name, gang in self.gangs.items()
-            if not gang.is_settled and not gang.is_open and not any(x in living for x in gang.by)
-        ]
+        gangs = {name: self.gangs[name] for name in self.unknown("")}
+        return {name: x.calls for name, x in gangs.items() if not any(p in living for p in x.by)}
 
 
 def nodes_of(placement: pb.Placement) -> list[str]:

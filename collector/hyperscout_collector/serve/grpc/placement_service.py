@@ -19,7 +19,7 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_gates.control.queue import Queue
 from hyperscout_placer.book.failed_nodes import after_clearing, after_report
 from hyperscout_placer.book.placements import Placements
-from hyperscout_placer.book.reservation import NoRoomError, NotReadyError, Reservation
+from hyperscout_placer.book.reservation import NoReservationError, NoRoomError, NotReadyError, Reservation
 from hyperscout_placer.cluster.answer import Refusal
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.request import Request, RequestError
@@ -157,7 +157,11 @@ class PlacementService:
         return pb.PlaceResponse(placement=message)
 
     async def release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:
-        held = self._placements.held(request.gang)
+        try:
+            held = self._placements.held(request.gang)
+        except NoReservationError:
+            await self._book.written()  # a caller that repeats its call takes this for the end of the gang
+            raise
         check_holder(held)
         self._placements.release(held.gang)
         await self._book.written()
