@@ -23,7 +23,7 @@ from hyperscout_collector.evidence.state import (
     EvidenceState,
     KeyChange,
 )
-from hyperscout_collector.evidence.store import Changes, EvidenceStore
+from hyperscout_collector.evidence.store import Changes, EvidenceStore, Loaded, reloaded
 from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.replicas import NotOwnerError
 from hyperscout_collector.store.writer import Priority, StoreWriter, WriteQueue
@@ -129,6 +129,9 @@ class Committer:
     A submission that changes no content waits up to `renewals_wait_s` for others, and up to
     `full_state_wait_s` if it ends a full state.
 
+    `load_nodes` reads what the store has of nodes. It is called before the next transaction after one that
+    may be stored although it failed. None = there is none of that kind.
+
     `grace_s`: a process that has just started has not observed everything yet (the next LLDP frame is up to
     30 s away). Keys that its first full state lacks are kept this long, and for agents that report whole
     fabrics at least an hour. A process that reconnects knows which keys it removed, so its missing keys are
@@ -144,6 +147,7 @@ class Committer:
         on_commit: Callable[[Sequence[KeyChange]], None],
         clock_ns: Callable[[], int],
         on_full_state: Callable[[str], None] = lambda node: None,
+        load_nodes: Callable[[Sequence[str]], Loaded] | None = None,
         grace_s: float = 120.0,
         renewals_wait_s: float = _RENEWALS_WAIT_S,
         full_state_wait_s: float = _FULL_STATE_WAIT_S,
@@ -155,6 +159,8 @@ class Committer:
         self._store = store
         self._on_commit = on_commit
         self._on_full_state = on_full_state
+        self._load_nodes = load_nodes
+        self._unsure: set[str] = set()  # nodes of which the store may have something else
         self._clock_ns = clock_ns
         self._grace_ns = int(grace_s * NS)
         self._renewals_wait_s = renewals_wait_s
@@ -198,6 +204,16 @@ class Committer:
     def paused(self) -> AbstractAsyncContextManager[None]:
         """Write nothing in the block: there the caller may change the state by what it reads in the store."""
         return self._turn
+
+    async def settle(self) -> None:
+        """In `paused`: read what failed transactions have stored. Raises StoreError."""
+        if self._load_nodes is None or not (nodes := sorted(self._unsure)):
+            return
+        loaded = await self.queue.in_thread(self._load_nodes, nodes)
+        plan = reloaded(self._state, nodes, loaded, self._clock_ns())
+        if committed := self._state.commit(plan, loaded.text_bytes):
+            self._on_commit(committed)
+        self._unsure.clear()
 
     def _wait_s(self, submission: Submission) -> float:
         if submission.changes_content:
@@ -261,6 +277,7 @@ class Committer:
 
     async def _apply(self, group: _Group) -> tuple[EvidencePlan, Changes, list[list[Refused]]]:
         """Store what the group changes, without submissions of nodes whose stream another replica has."""
+        await self.settle()
         while True:
             plan = EvidencePlan(self._state, self._clock_ns())
             refused = [self._plan(plan, waiting.submission) for waiting in group.waiting]
@@ -275,6 +292,10 @@ class Committer:
                 group.waiting = [waiting for waiting in group.waiting if waiting not in lost]
                 for waiting in lost:
                     _fail(waiting, error)
+            except StoreError as error:
+                if error.may_be_stored:
+                    self._unsure.update({key.node for key in plan.rows}, plan.agents)
+                raise
             else:
                 return plan, changes, refused
 

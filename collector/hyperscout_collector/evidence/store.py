@@ -9,18 +9,19 @@ last write, and all stored times are moved so that ages are what they were then,
 was set while the collector ran changes no age; one that was set back since the last write counts as no time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_formats.facts.clean_message import clean
+from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 
 from hyperscout_collector.evidence.limits import decoded_bytes
-from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, stored_row
-from hyperscout_collector.evidence.state import AgentRow, Bulk
+from hyperscout_collector.evidence.rows import MAX_TIME_NS, Key, Row, by_rank, stored_row
+from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidencePlan, EvidenceState
 from hyperscout_collector.store.sql import SqlReader
 
 _STEP_NS = 2 * NS  # a smaller difference of two clocks is not worth a write of all rows
@@ -62,6 +63,20 @@ class Loaded:
     reserved: int = 0  # see `EvidenceStore.reserve`
     lacks_evidence: bool = False  # as `save_topology` received it
     number: int = 0  # in PostgreSQL: of the last batch of a replica
+
+
+def reloaded(state: EvidenceState, nodes: Iterable[str], loaded: Loaded, now_ns: int) -> EvidencePlan:
+    """Plan to replace what is known of these nodes, except of devices in them, by what the store has."""
+    plan = EvidencePlan(state, now_ns)
+    for node in nodes:
+        plan.rows.update({key: () for key in state.keys_of(node) if key.probe != DEVICE_PROBE})
+        plan.agents[node] = None
+    rows: dict[Key, list[Row]] = {}
+    for row in loaded.rows:
+        rows.setdefault(row.key, []).append(row)
+    plan.rows.update({key: by_rank(found) for key, found in rows.items()})
+    plan.agents.update({agent.node: agent for agent in loaded.agents})
+    return plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@
 class StoreError(RuntimeError):
     """The operation failed. A retry may help.
 
-    The store is unchanged, unless a connection to PostgreSQL broke while it committed.
+    `may_be_stored`: a connection to PostgreSQL broke while it committed. Otherwise the store is unchanged.
     """
+
+    may_be_stored = False
 
 
 class StoreUnfitError(StoreError):

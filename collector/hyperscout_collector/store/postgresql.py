@@ -118,9 +118,10 @@ class PostgresqlDatabase:
                 self._roll_back(connection.raw)
                 if not isinstance(error, psycopg.Error):
                     raise
-                is_open = is_ending and self._connection is None and term is not None
-                if not (is_open and self._is_committed()):
-                    raise self.server.error(error) from error
+                failure = self.server.error(error)
+                failure.may_be_stored = is_ending and self._connection is None
+                if not (failure.may_be_stored and term is not None and self._is_committed()):
+                    raise failure from error
 
     def _begun(self, begin: str, term: int | None) -> PostgresqlConnection:
         """Returns the connection in a new transaction. Connects again if the connection is broken."""

@@ -207,7 +207,6 @@ class ReplicaTables:
         receiver = LEADER if self.owner.leads else self.owner.replica
         with self._database.transaction() as db:
             ((number,),) = db.execute("SELECT number FROM sequence").fetchall()
-            ((term,),) = db.execute("SELECT term FROM leader").fetchall()
             streams = db.execute(
                 "SELECT node, replica, hello, claimed, full_state, ended FROM streams WHERE sequence > ?",
                 (since,),
@@ -217,6 +216,8 @@ class ReplicaTables:
                 " RETURNING id, receiver, term, node, claimed, kind, body",
                 (receiver,),
             ).fetchall()
+            # After the messages: one of a leader that is elected meanwhile is of this term.
+            ((term,),) = db.execute("SELECT term FROM leader").fetchall()
         messages = [Message(*values) for _, *values in sorted(taken)]
         return StreamNews(number, term, [StreamRow(*row) for row in streams], messages)
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import Any
 
 import psycopg
 import pytest
-from hyperscout_collector.evidence.committer import Committer, Submission
+from hyperscout_collector.evidence.committer import Committer, Refused, Submission
 from hyperscout_collector.evidence.postgresql import PostgresqlStore
 from hyperscout_collector.evidence.rows import Key, Row, row_of
-from hyperscout_collector.evidence.state import AgentRow, EvidenceState
+from hyperscout_collector.evidence.state import AgentRow, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.store.errors import StoreError
 from hyperscout_collector.store.postgresql import PostgresqlConnection, PostgresqlDatabase
 from hyperscout_collector.store.replicas import (
     _KEPT_BATCHES,
@@ -138,6 +140,51 @@ async def test_a_group_is_stored_without_what_another_replica_owns(replicas: Rep
     assert await kept == []
     assert [x.key.node for x in replicas.leader.evidence.load().rows] == ["n2"]
     assert list(state.nodes) == ["n2"]
+    await writer.close()
+
+
+async def test_what_a_failed_write_has_stored_is_read_before_the_next_one(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, state, writer = replicas.leader, EvidenceState(), StoreWriter()
+    seen: list[KeyChange] = []
+    committer = Committer(
+        state,
+        leader.evidence,
+        writer,
+        on_commit=seen.extend,
+        clock_ns=lambda: T0,
+        load_nodes=leader.evidence.load_nodes,
+    )
+    apply = leader.evidence.apply
+
+    def unanswered(changes: Changes) -> None:
+        apply(changes)
+        error = StoreError("the connection broke")
+        error.may_be_stored = True
+        raise error
+
+    async def stored(*given: Any, removed: Sequence[Key] = ()) -> list[Refused]:
+        waiting = await committer.submit(Submission(given, removed=removed))
+        await writer.flush()
+        return await waiting
+
+    leader.claim("n1")
+    old, gone, new = row("n1"), row("n1", "eth9"), row("n1", after_s=1)
+    await stored(old, gone)
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.evidence, "apply", unanswered)
+        with pytest.raises(StoreError, match="broke"):
+            await stored(new, removed=[gone[0].key])
+    assert {x.observed_ns for x in state.rows_of_node("n1")} == {old[0].observed_ns}
+    seen.clear()
+    leader.claim("n2")
+    await stored(row("n2"))
+    assert [x.observed_ns for x in state.rows_of_node("n1")] == [new[0].observed_ns]
+    assert {x.key.subject for x in seen if x.key.node == "n1"} == {"eth0", "eth9"}
+    with monkeypatch.context() as patch:  # once is enough
+        patch.setattr(committer, "_load_nodes", None)
+        await stored(row("n2", after_s=1))
     await writer.close()
 
 

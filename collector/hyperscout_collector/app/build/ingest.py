@@ -26,6 +26,7 @@ from hyperscout_collector.app.status.components import Evidence, Ingest
 from hyperscout_collector.decisions.publication.stamps import moved, not_after
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.guard import EvidenceGuard
+from hyperscout_collector.evidence.postgresql import PostgresqlStore
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import EvidenceStore, Loaded
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
@@ -132,6 +133,7 @@ def build_evidence(context: Context, storage: Storage, streams: Streams) -> Evid
         storage.writer,
         on_commit=signals.committed,
         on_full_state=signals.full_state,
+        load_nodes=storage.store.load_nodes if isinstance(storage.store, PostgresqlStore) else None,
         clock_ns=clock_ns,
         grace_s=settings.restart_grace_s,
     )

@@ -124,6 +124,7 @@ class OtherReplicas:
             ended = [row for row in found.streams if row.ended]
             present = [row for row in found.streams if self._connect(row)]
             async with self._committer.paused():
+                await self._committer.settle()
                 news = await self._in_thread(self._shared.evidence.news, self._since)
                 if changes := self._commit(news):
                     self._to.committed(changes)
@@ -136,7 +137,10 @@ class OtherReplicas:
             self._streams_since = found.number
             received, self._received = self._received, []
             for message in received:
-                self._take(message)
+                try:
+                    self._take(message)
+                except DecodeError as error:
+                    _log.warning("%s: a message (%s) is not read: %s", message.node, message.kind, error)
 
     async def _load(self, nodes: Sequence[str]) -> None:
         await self.read()

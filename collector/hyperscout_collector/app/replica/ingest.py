@@ -26,8 +26,8 @@ from hyperscout_collector.app.ingest.evidence_cleanup import Removals
 from hyperscout_collector.app.ingest.other_replicas import BEATS, POLL_S
 from hyperscout_collector.app.ingest.outbox import Outbox
 from hyperscout_collector.evidence.committer import Committer
-from hyperscout_collector.evidence.rows import Key, Row, by_rank
-from hyperscout_collector.evidence.state import EvidencePlan, EvidenceState
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import Loaded, reloaded
 from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.ingest.claims import Claims
@@ -78,6 +78,7 @@ class StandbyIngest:
             self._writer,
             on_commit=lambda changes: None,
             on_full_state=self._full_state,
+            load_nodes=self._shared.evidence.load_nodes,
             clock_ns=context.clock_ns,
             grace_s=settings.restart_grace_s,
         )
@@ -136,13 +137,7 @@ class StandbyIngest:
         self._present.update(nodes)
         async with self._committer.paused():
             loaded = await self._in_thread(self._shared.evidence.load_nodes, nodes)
-            plan = self._without(nodes)
-            rows: dict[Key, list[Row]] = {}
-            for row in loaded.rows:
-                rows.setdefault(row.key, []).append(row)
-            plan.rows.update({key: by_rank(x) for key, x in rows.items()})
-            plan.agents.update({agent.node: agent for agent in loaded.agents})
-            self._state.commit(plan, loaded.text_bytes)
+            self._state.commit(reloaded(self._state, nodes, loaded, self._clock_ns()), loaded.text_bytes)
 
     async def _drop(self, nodes: Sequence[str]) -> None:
         self._present.subtract(nodes)
@@ -150,14 +145,7 @@ class StandbyIngest:
         for node in gone:
             del self._present[node]
         async with self._committer.paused():
-            self._state.commit(self._without(gone))
-
-    def _without(self, nodes: Sequence[str]) -> EvidencePlan:
-        plan = EvidencePlan(self._state, self._clock_ns())
-        for node in nodes:
-            plan.rows.update(dict.fromkeys(self._state.keys_of(node), ()))
-            plan.agents[node] = None
-        return plan
+            self._state.commit(reloaded(self._state, gone, Loaded(), self._clock_ns()))
 
     async def _remove(self) -> None:
         """Remove what newly started agents have not reported again, and what the leader asked to remove."""
