@@ -31,3 +31,13 @@ async def test_two_clusters_have_two_api_servers(
             await connected_clusters(settings)
     else:
         assert list(await connected_clusters(settings)) == ["east", "west"]
+
+
+async def test_no_other_cluster_is_the_own_one(tmp_path: Path) -> None:
+    (tmp_path / "west").write_text(KUBECONFIG.format(host="a"))
+    flags = {"kubernetes": "publish", "clusters": (f"west={tmp_path / 'west'}",)}
+    own = (await connected_clusters(load_settings(flags=flags)))["west"]
+    with pytest.raises(StartError, match="west has the API server https://a:6443 of the own cluster"):
+        await connected_clusters(load_settings(flags=flags), own)
+    # The collector only elects a leader there.
+    assert list(await connected_clusters(load_settings(flags=flags | {"kubernetes": "off"}), own)) == ["west"]

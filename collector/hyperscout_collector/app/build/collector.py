@@ -112,7 +112,7 @@ class Collector:
             if kube is None and needs_kubernetes(self.settings):
                 kube = await self._lifecycle.enter("Kubernetes client", await connected(self.settings))
             clusters = {}
-            for name, client in (await connected_clusters(self.settings)).items():
+            for name, client in (await connected_clusters(self.settings, kube)).items():
                 entered = await self._lifecycle.enter(f"client of cluster {name}", client)
                 clusters[name] = entered.fenced(self._fences.get(name, self._fence))
             context = Context(

@@ -56,14 +56,22 @@ async def connected(settings: CollectorSettings) -> Kube:
         raise StartError(f"kubeconfig: {error}") from error
 
 
-async def connected_clusters(settings: CollectorSettings) -> dict[str, Kube]:
-    """A client of each other cluster, by name; they send no request yet. Raises StartError."""
+async def connected_clusters(settings: CollectorSettings, own: Kube | None = None) -> dict[str, Kube]:
+    """A client of each other cluster, by name; they send no request yet. Raises StartError.
+
+    `own`: the client of the own cluster. If the collector publishes to it, no other may be the same.
+    """
     found: dict[str, Kube] = {}
     for name, file in settings.kubeconfigs.items():
         try:
             client = await connect(file)
         except KubeError as error:
             raise StartError(f"clusters: {name}: {error}") from error
+        if own is not None and own.host == client.host and settings.kubernetes != "off":
+            raise StartError(
+                f"clusters: {name} has the API server {client.host} of the own cluster: remove the entry, or "
+                "correct its kubeconfig"
+            )
         for other, one in found.items():
             if one.host == client.host:
                 raise StartError(
