@@ -32,6 +32,8 @@ _HEADER: Final = re.compile(
 )
 _MAX_DEPTH: Final = 100
 _MAX_TOKENS: Final = 20 * MAX_CABLES  # a cable without attributes has 8
+_DRAWING: Final = "hyperscout"  # the name of the graph that `-o dot` prints
+_NO_PLAN: Final = "a drawing of hyperscout is no plan: use `hyperscout get links -o netbox-csv`"
 _HEAD_BYTES: Final = 64 << 10
 _ESCAPE: Final = re.compile(r'\\("|\r?\n)')
 _EDGES: Final = ("--", "->")
@@ -166,8 +168,8 @@ class _Tokens:
         if edge is None:
             raise self.wrong(self.next, "graph or digraph")
         self.take()
-        if self.next.word != "{":
-            self.name("a name of the graph")
+        if self.next.word != "{" and self.name("a name of the graph").name == _DRAWING:
+            raise self._builder.error(Place(0), _NO_PLAN)
         self.expect("{")
         return edge
 

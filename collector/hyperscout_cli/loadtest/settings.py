@@ -52,10 +52,12 @@ def check(settings: LoadTestSettings, most_files: int, local_ports: int, *, own_
     used = min(settings.changes, int(_QUIET_MIN * settings.changes_per_minute) + 1)
     if used * _MOST_DOWN > settings.agents * RAILS:
         least = -(-used * _MOST_DOWN // RAILS)
+        most = int((settings.agents * RAILS // _MOST_DOWN - 1) / _QUIET_MIN)
+        slower = f"at most --changes-per-minute {most}" if most > 0 else "fewer --changes"
         raise click.UsageError(
             f"{settings.agents} agents have {settings.agents * RAILS} links, and {used} of them would be "
             "down at a time, since a link changes at most once in two minutes: "
-            f"give at least --agents {least}, or fewer changes"
+            f"give at least --agents {least}, or {slower}"
         )
     if own_collector:
         check_open_files(settings.agents, most_files, process="the collector", flag="--agents")

@@ -90,6 +90,10 @@ class PostgresqlServer:
                 raise StoreError(
                     f"the password file {self._password_file}: {reason}: name a file that can be read"
                 ) from error
+            if not found["password"]:
+                raise StoreError(
+                    f"the password file {self._password_file} is empty: write the password into it"
+                )
         return found
 
     def connect(self) -> "psycopg.Connection[Any]":

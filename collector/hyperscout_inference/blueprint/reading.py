@@ -11,6 +11,7 @@ links:
 - {a: {device: odd/name, port: "1"}, b: {device: leaf-u1-1, port: "41"}}
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,12 @@ from hyperscout_inference.blueprint.yaml_tree import Node, read
 
 MAX_SWITCHES = 100_000
 _MAX_PATTERNS = 1000
+_KEYS = ("version", "switches", "patterns", "links")
+_ANY_KEY = re.compile(rb"""^[{ \t]*+["']?(?:%s)["']? *+:""" % "|".join(_KEYS).encode(), re.MULTILINE)
+_NO_PLAN = (
+    "it is no blueprint, and lacks what marks plans of other systems: for NetBox and P2P files, check the "
+    "names of the columns or fields"
+)
 _MAX_HEADER_BYTES = 16 << 10
 MAX_END = 300  # characters
 
@@ -55,7 +62,12 @@ def parse(data: bytes, source: str = "blueprint") -> Blueprint:
             return _imported(reader, data, source)
         except FormatError as error:
             raise FormatError(source, error.line, f"as {reader.kind}: {error.reason}") from error
-    top = _fields(read(data, source), source, "version", "switches", "patterns", "links")
+    try:
+        top = _fields(read(data, source), source, *_KEYS)
+    except FormatError as error:
+        if _ANY_KEY.search(data):
+            raise
+        raise FormatError(source, error.line, f"{error.reason}; {_NO_PLAN}") from error
     version = top.get("version")
     if version is not None and _text(version, source) != "1":
         raise FormatError(source, version.line, f"version {version.value!a}: expected version 1")

@@ -87,8 +87,9 @@ def test_a_connection_that_breaks_in_a_transaction_leaves_nothing_of_it(
             shared_postgresql.break_connections(name)
             db.execute("INSERT INTO agents VALUES ('n2', '7', '0.2')")
 
-    with pytest.raises(StoreError, match="the collector connects again"):
+    with pytest.raises(StoreError, match="the collector connects again") as caught:
         broken_off()
+    assert not caught.value.may_be_stored
     assert shared_postgresql.execute(name, "SELECT node FROM agents") == []
     with database.transaction() as db:
         db.execute("INSERT INTO agents VALUES ('n3', '7', '0.2')")
@@ -115,6 +116,21 @@ def test_a_deposed_leader_writes_nothing(shared_postgresql: Postgresql, name: st
         db.execute("DELETE FROM findings")
     first.close()
     second.close()
+
+
+def test_a_new_term_waits_for_the_end_of_a_transaction(shared_postgresql: Postgresql, name: str) -> None:
+    server = shared_postgresql.server(name)
+    old = written(server)
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{}'"
+    with ThreadPoolExecutor(1) as threads:
+        with old.transaction() as db:
+            db.execute("INSERT INTO agents VALUES ('n1', '7', '0.2')")
+            claimed = threads.submit(claim, server, "c2", "", lambda: None)
+            until_seen(lambda: shared_postgresql.execute(name, waits.format(name)), "the claim waits")
+            assert not claimed.done()
+        assert claimed.result(30) == 2
+    assert shared_postgresql.execute(name, "SELECT node FROM agents") == [("n1",)]
+    old.close()
 
 
 def test_a_collector_that_may_not_lead_takes_no_term(shared_postgresql: Postgresql, name: str) -> None:
@@ -239,6 +255,9 @@ def test_a_wrong_password_is_reported_without_it(
     file = tmp_path / "password"
     server = PostgresqlServer(shared_postgresql.url(name), file)
     with pytest.raises(StoreError, match=f"password file {file}: No such file"):
+        server.connect()
+    file.write_text("\n")
+    with pytest.raises(StoreError, match=f"password file {file} is empty: write the password into it"):
         server.connect()
     file.write_text("not the password\n")
     with pytest.raises(StoreError, match="check the server, the URL and the password file") as caught:
@@ -384,8 +403,9 @@ def test_a_server_that_does_not_return_leaves_the_end_open(
             own_postgresql.end(signal.SIGQUIT)
             monkeypatch.setattr(server, "connect", ask)
 
-    with pytest.raises(StoreError, match="PostgreSQL at"):
+    with pytest.raises(StoreError, match="PostgreSQL at") as caught:
         commit()
+    assert caught.value.may_be_stored
     assert asked
     database.close()
 

@@ -92,7 +92,7 @@ def test_a_file_that_is_gone_leaves_it_in_force_too(file: Written) -> None:
     file.path.unlink()
     assert not file.blueprint.read()
     assert file.blueprint.problem is not None
-    assert "No such file" in file.blueprint.problem
+    assert "No such file or directory: check the setting `blueprint`" in file.blueprint.problem
     assert file.drifts() == 2
     assert file.write(GOOD)
     assert (file.drifts(), file.blueprint.problem) == (0, None)

@@ -81,7 +81,10 @@ def test_a_difference_from_such_a_plan(run: CommandLine, tmp_path: Path, saved: 
         ["- no cable from n3/p1 to leaf-b/p4; the blueprint has one", LINES[1]],
     )
     ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=dot.replace(b"n3:1", b'"leaf-a":"p9"'))
-    assert (ran.code, "stdin:8: leaf-a/p9 has two cables (line 6 and line 8)" in ran.err) == (2, True)
+    assert (
+        ran.code,
+        "stdin:8: as Graphviz DOT: leaf-a/p9 has two cables (line 6 and line 8)" in ran.err,
+    ) == (2, True)
 
 
 def test_links_are_written_for_netbox(run: CommandLine, tmp_path: Path, saved: Path) -> None:

@@ -104,7 +104,7 @@ def test_what_the_watcher_sees_belongs_to_the_last_change_of_the_link(
             settings(agents=20),
             20_000,
             True,
-            "20 agents have 80 links, and 201 of them.*give at least --agents 201",
+            "20 agents have 80 links.*give at least --agents 201, or at most --changes-per-minute 9",
         ),
         (
             settings(agents=20_000),

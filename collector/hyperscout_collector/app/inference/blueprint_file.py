@@ -72,7 +72,7 @@ class BlueprintFile:
             self._stamp = stamp
         except OSError as error:
             self._stamp = None
-            self._failed(f"{self._path}: {error.strerror or error}")
+            self._failed(f"{self._path}: {error.strerror or error}: check the setting `blueprint`")
         except FormatError as error:
             self._stamp = stamp
             self._failed(str(error))

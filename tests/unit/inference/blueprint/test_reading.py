@@ -1,6 +1,7 @@
 """Blueprints as people write them, well and badly."""
 
 import pytest
+from hyperscout_cli.shared.dot import dot
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_inference.blueprint import reading, yaml_tree
 from hyperscout_inference.blueprint.declared import Blueprint, DeclaredSwitch
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cabling_files import NETBOX_HEADER
 from support.real import ROOT
+from support.topologies import two_leaves
 
 PLAN = b"""\
 # Hall 2.
@@ -177,6 +179,30 @@ def test_an_error_says_which_plan_was_expected() -> None:
     data = f"{NETBOX_HEADER}\nh1,dcim.interface,eth0,l1,dcim.interface,\n".encode()
     with pytest.raises(FormatError, match=r"^plan\.csv:2: as NetBox CSV: side_b_name: found ''"):
         parse(data, "plan.csv")
+
+
+@pytest.mark.parametrize(
+    "data", [b"A-Node,A-Port,Z-Node Name,Z-Port\na,1,b,2\n", b"\0\1", b"generation: 7\n"]
+)
+def test_what_is_neither_blueprint_nor_plan_says_where_to_look(data: bytes) -> None:
+    with pytest.raises(
+        FormatError, match=r"; it is no blueprint, and lacks .* check the names of the columns"
+    ):
+        parse(data)
+
+
+@pytest.mark.parametrize(
+    "text", ["version: 1\nlink: []\n", '{"links": 3}', " switches : {}\n", "'links': 3\n"]
+)
+def test_an_error_of_a_blueprint_does_not_mention_plans(text: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse(text.encode())
+    assert "is no blueprint" not in caught.value.reason
+
+
+def test_a_drawing_is_no_plan() -> None:
+    with pytest.raises(FormatError, match=r"a drawing of hyperscout is no plan: use `hyperscout get links"):
+        parse("".join(dot(two_leaves())).encode())
 
 
 @pytest.mark.parametrize(
