@@ -57,7 +57,7 @@ def fold(names: Iterable[str]) -> str:
             prefix = name[:-_MAX_DIGITS]
         numbers.setdefault(prefix, []).append(name[len(prefix) :])
     parts = []
-    for prefix in sorted(numbers):
+    for prefix in sorted(numbers, key=natural_key):
         digits = sorted(set(numbers[prefix]))
         digits.sort(key=len)
         if not digits[0]:

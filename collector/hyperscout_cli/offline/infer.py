@@ -20,7 +20,7 @@ from hyperscout_cli.shared.files import node_name, read_bytes, shown
 from hyperscout_cli.shared.options import output_option
 from hyperscout_cli.shared.output import emit, note, warn
 from hyperscout_cli.shared.saved_topology import read_topology
-from hyperscout_cli.shared.writers import OUTPUTS, is_empty, unnamed_option, written
+from hyperscout_cli.shared.writers import OUTPUTS, block_sizes_option, is_empty, unnamed_option, written
 
 if TYPE_CHECKING:
     from hyperscout_formats.facts.facts import Gpu, LldpPort
@@ -96,10 +96,12 @@ something.""",
     help="Exit code 3 if a host is not in the tree, a tier is dropped, or the switches form no tree.",
 )
 @unnamed_option
+@block_sizes_option
 @output_option(words=OUTPUTS, default="tree")
 def infer(
     *,
     unnamed: bool,
+    block_sizes: tuple[int, ...],
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
@@ -132,7 +134,7 @@ def infer(
             topology = drifted(topology, blueprint)
         lacking = gaps(topology, former, options.cluster_nodes)
         _diagnose(topology, lacking, output)
-        emit(written(topology, output, unnamed=unnamed))
+        emit(written(topology, output, unnamed=unnamed, block_sizes=block_sizes))
     lacks = strict and (is_incomplete or any(gap.strict for gap in lacking) or is_not_a_tree(topology))
     empty = is_empty(topology, output, unnamed=unnamed)
     if empty and topology.hypernodes:

@@ -15,7 +15,7 @@ from hyperscout_cli.shared.errors import CliError, unwritable
 from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
 from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.saved_topology import read_topology
-from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
+from hyperscout_cli.shared.writers import OUTPUTS, block_sizes_option, unnamed_option, written
 
 if TYPE_CHECKING:
     from hyperscout_collector.evidence.store import EvidenceStore
@@ -90,6 +90,7 @@ Examples:
 )
 @click.option("--insecure", is_flag=True, help="Connect to --store also beyond this machine without TLS.")
 @unnamed_option
+@block_sizes_option
 def load(
     *,
     file: str,
@@ -99,6 +100,7 @@ def load(
     store_password_file: Path | None,
     insecure: bool,
     unnamed: bool,
+    block_sizes: tuple[int, ...],
 ) -> None:
     """Show the topology in FILE; or make it the last published topology of a collector.
 
@@ -115,7 +117,7 @@ def load(
             raise click.UsageError(f"{option}: give --store too")
     found = read_topology(file)
     if data_dir is None and not store:
-        emit(written(found, output, unnamed=unnamed))
+        emit(written(found, output, unnamed=unnamed, block_sizes=block_sizes))
         return
     from hyperscout_collector.store.errors import StoreError
     from hyperscout_topology.frames import encoded_whole

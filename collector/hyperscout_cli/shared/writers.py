@@ -1,7 +1,7 @@
 """Output formats of a whole topology, by their names in `-o`."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,29 @@ def unnamed_option(command: Command) -> Command:
     )(command)
 
 
+def block_sizes_option(command: Command) -> Command:
+    """--block-sizes."""
+    return click.option(
+        "--block-sizes",
+        metavar="SIZES",
+        callback=_block_sizes,
+        default="",
+        help="Block sizes of slurm-block and slurm-yaml, such as 18,72 (default: found in the fabric).",
+    )(command)
+
+
+def _block_sizes(_context: click.Context, _option: click.Parameter, text: Any) -> tuple[int, ...]:
+    from hyperscout_publish.slurm.blocks import sizes_problem
+
+    try:
+        sizes = tuple(int(word) for word in text.split(",")) if text else ()
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: expected numbers such as 18,72") from error
+    if problem := sizes_problem(sizes):
+        raise click.BadParameter(problem)
+    return sizes
+
+
 def note_unnamed(topology: "Topology") -> None:
     """Say on stderr how many hosts are left out because only a GUID identifies them."""
     from hyperscout_formats.text.counts import are, count
@@ -44,11 +67,16 @@ def is_empty(topology: "Topology", output: str, *, unnamed: bool) -> bool:
         return not topology.hypernodes
     from hyperscout_publish.slurm import text as slurm
 
-    return slurm.is_empty(topology, unnamed=unnamed)
+    return slurm.is_empty(topology, slurm.SlurmOptions(unnamed))
 
 
-def written(topology: "Topology", output: str, *, unnamed: bool) -> Iterator[str]:
-    """The topology in one of OUTPUTS, in pieces. `unnamed`: Slurm's formats keep hosts without a name."""
+def written(
+    topology: "Topology", output: str, *, unnamed: bool, block_sizes: Sequence[int] = ()
+) -> Iterator[str]:
+    """The topology in one of OUTPUTS, in pieces.
+
+    Of Slurm's formats: `unnamed` keeps hosts without a name; `block_sizes` replace the found ones.
+    """
     if output == "tree":
         from hyperscout_cli.shared.tree import tree
 
@@ -79,4 +107,4 @@ def written(topology: "Topology", output: str, *, unnamed: bool) -> Iterator[str
     }
     if not unnamed:
         note_unnamed(topology)
-    return writers[output](topology, unnamed=unnamed)
+    return writers[output](topology, slurm.SlurmOptions(unnamed, tuple(block_sizes)))

@@ -7,7 +7,7 @@ from hyperscout_cli.shared.command import Command
 from hyperscout_cli.shared.options import Endpoint, cluster_option, output_option, topology_options
 from hyperscout_cli.shared.output import emit, note
 from hyperscout_cli.shared.times import at_option
-from hyperscout_cli.shared.writers import OUTPUTS, unnamed_option, written
+from hyperscout_cli.shared.writers import OUTPUTS, block_sizes_option, unnamed_option, written
 
 
 @click.command(
@@ -28,12 +28,14 @@ Examples:
 @output_option(words=OUTPUTS, default="tree")
 @topology_options
 @unnamed_option
+@block_sizes_option
 def show_tree(
     *,
     at_ns: int | None,
     cluster: str | None,
     output: str,
     unnamed: bool,
+    block_sizes: tuple[int, ...],
     topology: str | None,
     collector: Endpoint,
 ) -> None:
@@ -53,4 +55,4 @@ def show_tree(
     )
     if output == "tree" and not loaded.hypernodes:
         note("no hypernodes found")
-    emit(written(loaded, output, unnamed=unnamed))
+    emit(written(loaded, output, unnamed=unnamed, block_sizes=block_sizes))

@@ -18,7 +18,14 @@ from hyperscout_runtime.files import replace_file
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.publisher.base import Publisher, PublishError
-from hyperscout_publish.slurm.text import is_empty, slurm_block, slurm_tree, slurm_yaml
+from hyperscout_publish.slurm.text import (
+    DEFAULTS,
+    SlurmOptions,
+    is_empty,
+    slurm_block,
+    slurm_tree,
+    slurm_yaml,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +34,7 @@ _LAST_WORDS_S = 0.5
 _TAIL_BYTES = 2000  # of the hook's stderr
 _MARK = ".hook-due"  # suffix of a file beside the first one: the hook has not succeeded since the last write
 
-Writer = Callable[[Topology], Iterator[str]]
+Writer = Callable[[Topology, SlurmOptions], Iterator[str]]
 WRITERS: Mapping[str, Writer] = {"tree": slurm_tree, "block": slurm_block, "yaml": slurm_yaml}
 
 
@@ -43,15 +50,21 @@ class SlurmFilesPublisher(Publisher):
     name = "slurm-files"
 
     def __init__(
-        self, files: Mapping[str, Path], hook: str = "", *, hook_timeout_s: float = HOOK_TIMEOUT_S
+        self,
+        files: Mapping[str, Path],
+        hook: str = "",
+        options: SlurmOptions = DEFAULTS,
+        *,
+        hook_timeout_s: float = HOOK_TIMEOUT_S,
     ) -> None:
         super().__init__()
         self.notice: str | None = None
         self._files = dict(files)
         self._hook = shlex.split(hook)
+        self._options = options
         self._hook_timeout_s = hook_timeout_s
         self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
-        self._members: object = None  # the hierarchy that the files contain
+        self._written: object = None  # what the files contain
         self._in_thread = BoundedExecutor("publish-slurm")
 
     async def publish(self, topology: Topology) -> None:
@@ -61,16 +74,17 @@ class SlurmFilesPublisher(Publisher):
             self.notice = "no hierarchy is known: the files are unchanged"
             return
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
-        if members == self._members:
+        written = (members, topology.nodes_without_evidence)
+        if written == self._written:
             return
-        if is_empty(topology):
+        if is_empty(topology, self._options):
             self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
             return
         due = await self._in_thread(self._write, topology)
         if due and self._hook:
             await self._run_hook()
             self._unmark()
-        self._members = members
+        self._written = written
 
     def _write(self, topology: Topology) -> bool:
         """Write the files. Returns whether the hook is due."""
@@ -78,7 +92,7 @@ class SlurmFilesPublisher(Publisher):
         try:
             due = self._mark is not None and self._mark.exists()
             for kind, path in self._files.items():
-                text = "".join(WRITERS[kind](topology))
+                text = "".join(WRITERS[kind](topology, self._options))
                 if _reads(path, text):
                     continue
                 if self._hook and self._mark is not None:

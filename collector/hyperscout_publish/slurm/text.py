@@ -5,111 +5,124 @@ A host that only a GUID identifies is no Slurm node: it is left out, unless `unn
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from hyperscout_formats.text.host_list import fold
+from hyperscout_formats.text.host_list import fold, natural_key
 from hyperscout_topology.gaps import named_only, unnamed_hosts
 from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, scalar
-from hyperscout_topology.topology import HyperNode, Topology
+from hyperscout_topology.topology import Topology
 
-_MAX_DOUBLINGS = 15  # Slurm supports block sizes up to 2**15 times the base
+from hyperscout_publish.slurm.blocks import Block, BlockPlan, with_gaps, without_gaps
+
+NO_TOPOLOGY = "no-topology"  # no HyperNode is called so: their names end with a hash
 _WHY = "because these are not valid names in Slurm"
 _UNNAMED = "because no source names these hosts"
 
 
-def slurm_tree(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """`unnamed`: keep hosts that only a GUID identifies. `block_sizes`: as in BlockSizes; () = find them."""
+
+    unnamed: bool = False
+    block_sizes: tuple[int, ...] = ()
+
+
+DEFAULTS = SlurmOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A line of topology/tree: a switch above nodes, or above other switches."""
+
+    name: str
+    nodes: Sequence[str] = ()
+    children: Sequence[str] = ()
+
+
+def slurm_tree(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.conf for topology/tree: one line per HyperNode, leaves first."""
-    topology, notes = _writable(topology, unnamed=unnamed)
+    topology, notes = _writable(topology, options)
     yield from notes
-    for hypernode, nodes, children in _switches(topology):
-        below = f"Switches={fold(children)}" if children else f"Nodes={fold(nodes)}"
-        yield f"SwitchName={hypernode.name} {below}\n"
+    for switch in switches(topology):
+        below = f"Switches={fold(switch.children)}" if switch.children else f"Nodes={fold(switch.nodes)}"
+        yield f"SwitchName={switch.name} {below}\n"
 
 
-def slurm_block(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
+def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.conf for topology/block: one line per tier-1 HyperNode, siblings together."""
-    topology, notes = _writable(topology, unnamed=unnamed)
+    topology, notes = _writable(topology, options)
     yield from notes
-    blocks = list(_blocks(topology))
-    for hypernode, nodes in blocks:
-        yield f"BlockName={hypernode.name} Nodes={fold(nodes)}\n"
-    if blocks:
-        yield f"BlockSizes={','.join(str(size) for size in block_sizes(topology))}\n"
+    plan = without_gaps(_blocks(topology), _parents(topology), options.block_sizes)
+    if plan.too_small:
+        yield from left_out(plan.too_small, f"because their blocks have less than {plan.sizes[0]} nodes")
+    for name, nodes in plan.blocks:
+        yield f"BlockName={name} Nodes={fold(nodes)}\n"
+    if plan.blocks:
+        yield f"BlockSizes={','.join(map(str, plan.sizes))}\n"
 
 
-def slurm_yaml(topology: Topology, *, unnamed: bool = False) -> Iterator[str]:
+def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.yaml: the tree as the cluster's default, and the blocks for partitions that use them."""
-    topology, notes = _writable(topology, unnamed=unnamed)
+    topology, notes = _writable(topology, options)
     yield from notes
-    blocks = list(_blocks(topology))
-    if not blocks:
+    plan = block_plan(topology, options)
+    if not plan.blocks:
         yield "[]\n"
         return
     yield "- topology: tree\n  cluster_default: true\n  tree:\n    switches:\n"
-    for hypernode, nodes, children in _switches(topology):
-        yield f"    - switch: {scalar(hypernode.name)}\n"
-        yield f"      children: {scalar(fold(children))}\n" if children else _nodes(nodes)
+    for switch in switches(topology):
+        yield f"    - switch: {scalar(switch.name)}\n"
+        yield (
+            f"      children: {scalar(fold(switch.children))}\n" if switch.children else _nodes(switch.nodes)
+        )
     yield "- topology: block\n  cluster_default: false\n  block:\n    block_sizes:\n"
-    for size in block_sizes(topology):
+    for size in plan.sizes:
         yield f"    - {size}\n"
     yield "    blocks:\n"
-    for hypernode, nodes in blocks:
-        yield f"    - block: {scalar(hypernode.name)}\n{_nodes(nodes)}"
+    for name, nodes in plan.blocks:
+        yield f"    - block: {scalar(name)}\n{_nodes(nodes) if nodes else ''}"
 
 
-def is_empty(topology: Topology, *, unnamed: bool = False) -> bool:
-    """Return whether these files would contain no node."""
-    return next(_blocks(topology if unnamed else named_only(topology)), None) is None
+def is_empty(topology: Topology, options: SlurmOptions = DEFAULTS) -> bool:
+    """Return whether these files would contain no node of the hierarchy."""
+    return not _blocks(topology if options.unnamed else named_only(topology))
 
 
-def _writable(topology: Topology, *, unnamed: bool) -> tuple[Topology, list[str]]:
+def block_plan(topology: Topology, options: SlurmOptions = DEFAULTS) -> BlockPlan:
+    """Return the blocks of topology.yaml."""
+    return with_gaps(_blocks(topology), _parents(topology), options.block_sizes)
+
+
+def switches(topology: Topology) -> Iterator[Switch]:
+    """Yield the lines of topology/tree, leaves first, without empty ones.
+
+    Nodes without evidence that are in no domain are under a switch of their own, without a parent: Slurm puts
+    no job on a node below no switch, and none on nodes below switches that no switch connects.
+    """
+    written: set[str] = set()
+    for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, natural_key(h.name))):
+        nodes = () if hypernode.children else hypernode.nodes
+        children = [child for child in hypernode.children if child in written]
+        if nodes or children:
+            written.add(hypernode.name)
+            yield Switch(hypernode.name, nodes, children)
+    if topology.nodes_without_evidence:
+        placed = set(chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children))
+        if apart := [n for n in topology.nodes_without_evidence if n not in placed]:
+            yield Switch(NO_TOPOLOGY, apart)
+
+
+def _writable(topology: Topology, options: SlurmOptions) -> tuple[Topology, list[str]]:
     """Return what is written, and comment lines that name the hosts that are left out."""
-    out = () if unnamed else unnamed_hosts(topology)
+    out = () if options.unnamed else unnamed_hosts(topology)
     topology = named_only(topology) if out else topology
     odd = _unholdable(topology)
     if odd:
-        hypernodes = (h if h.children else replace(h, nodes=_holdable(h)) for h in topology.hypernodes)
-        topology = replace(topology, hypernodes=tuple(hypernodes))
+        hypernodes = (h if h.children else replace(h, nodes=_holdable(h.nodes)) for h in topology.hypernodes)
+        unseen = _holdable(topology.nodes_without_evidence)
+        topology = replace(topology, hypernodes=tuple(hypernodes), nodes_without_evidence=unseen)
     return topology, [*left_out(out, _UNNAMED), *left_out(odd, _WHY)]
-
-
-def block_sizes(topology: Topology) -> tuple[int, ...]:
-    """Return the base size, which every block reaches, then larger sizes: the base times powers of two.
-
-    Slurm builds a larger block from 2**k consecutive blocks. The size for a tier is the largest one with
-    blocks that never cross the boundary of a domain of that tier; 2**k blocks need not fill the last domain.
-    """
-    blocks = list(_blocks(topology))
-    if not blocks:
-        return ()
-    base = min(len(nodes) for _, nodes in blocks)
-    parent = {h.name: h.parent for h in topology.hypernodes}
-    lineage: list[str | None] = [h.name for h, _ in blocks]
-    sizes = [base]
-    while any(lineage):
-        lineage = [parent.get(name) if name else None for name in lineage]
-        if any(lineage):
-            doublings = _doublings(lineage)
-            if base << doublings > sizes[-1]:
-                sizes.append(base << doublings)
-    return tuple(sizes)
-
-
-def _doublings(domains: Sequence[str | None]) -> int:
-    """Return the largest needed k such that no aligned run of 2**k blocks spans two domains."""
-    longest = best = 0
-    start = 0
-    edges = []
-    for i in range(1, len(domains) + 1):
-        if i == len(domains) or domains[i] != domains[start] or domains[i] is None:
-            longest = max(longest, i - start)
-            start = i
-            edges.append(i)
-    inner = edges[:-1]
-    while best < _MAX_DOUBLINGS and 1 << best < longest and not any(e % (2 << best) for e in inner):
-        best += 1
-    return best
 
 
 def _nodes(nodes: Sequence[str]) -> str:
@@ -118,34 +131,29 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 def _unholdable(topology: Topology) -> list[str]:
     nodes = list(chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children))
+    nodes += topology.nodes_without_evidence
     return [] if are_slurm_names(nodes) else sorted({n for n in nodes if not is_slurm_name(n)})
 
 
-def _holdable(hypernode: HyperNode) -> tuple[str, ...]:
-    if are_slurm_names(hypernode.nodes):
-        return hypernode.nodes
-    return tuple(n for n in hypernode.nodes if is_slurm_name(n))
+def _holdable(nodes: tuple[str, ...]) -> tuple[str, ...]:
+    return nodes if are_slurm_names(nodes) else tuple(n for n in nodes if is_slurm_name(n))
 
 
-def _switches(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str], Sequence[str]]]:
-    """Yield (HyperNode, its nodes, its children) of what is written, leaves first, without empty ones."""
-    written: set[str] = set()
-    for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
-        nodes = () if hypernode.children else hypernode.nodes
-        children = [child for child in hypernode.children if child in written]
-        if nodes or children:
-            written.add(hypernode.name)
-            yield hypernode, nodes, children
+def _parents(topology: Topology) -> dict[str, str | None]:
+    return {h.name: h.parent for h in topology.hypernodes}
 
 
-def _blocks(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str]]]:
-    """Yield the HyperNodes without children and their nodes, in the order of a walk through the tree."""
+def _blocks(topology: Topology) -> list[Block]:
+    """Return the HyperNodes without children and their nodes, in the order of a walk through the tree."""
     by_name = {h.name: h for h in topology.hypernodes}
-    stack = sorted((h for h in topology.hypernodes if h.parent is None), key=lambda h: h.name, reverse=True)
+    found: list[Block] = []
+    stack = sorted((h.name for h in topology.hypernodes if h.parent is None), key=natural_key, reverse=True)
     while stack:
-        hypernode = stack.pop()
-        if not hypernode.children:
-            if nodes := _holdable(hypernode):
-                yield hypernode, nodes
+        hypernode = by_name.get(stack.pop())
+        if hypernode is None:
             continue
-        stack.extend(by_name[c] for c in sorted(hypernode.children, reverse=True) if c in by_name)
+        if hypernode.children:
+            stack += sorted(hypernode.children, key=natural_key, reverse=True)
+        elif nodes := _holdable(hypernode.nodes):
+            found.append((hypernode.name, nodes))
+    return found

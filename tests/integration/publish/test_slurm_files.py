@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
-from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
+from hyperscout_publish.slurm.text import SlurmOptions, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.topology import Condition, Topology
 from support.nccl_stubs import alive
 from support.topologies import leaves, two_leaves
@@ -61,6 +61,20 @@ async def test_the_hook_runs_after_a_change_and_never_without_one(tmp_path: Path
     await again.publish(leaves(("n01",), ("n02",)))
     assert runs(tmp_path) == 2, "a restart finds the files right"
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+async def test_a_node_that_loses_its_evidence_changes_the_file(tmp_path: Path) -> None:
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    await publisher.publish(two_leaves())
+    await publisher.publish(replace(two_leaves(), nodes_without_evidence=("n08", "n09")))
+    assert "SwitchName=no-topology Nodes=n[08-09]\n" in files(tmp_path)["tree"].read_text()
+    assert runs(tmp_path) == 2
+
+
+async def test_given_block_sizes_are_written(tmp_path: Path) -> None:
+    options = SlurmOptions(block_sizes=(2,))
+    await SlurmFilesPublisher(files(tmp_path), options=options).publish(two_leaves())
+    assert files(tmp_path)["block"].read_text().endswith("BlockSizes=2\n")
 
 
 async def test_the_file_is_written_before_the_hook_runs(tmp_path: Path) -> None:

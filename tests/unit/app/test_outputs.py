@@ -36,6 +36,7 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
             {"slurm_tree_file": "/x", "slurm_hook": "scontrol 'reconfigure"},
             "slurm_hook: No closing quotation",
         ),
+        ({"slurm_block_sizes": [18, 40]}, "slurm_block_sizes: 40: expected ascending sizes, each 18 times"),
         ({"clusters": ["east"]}, "expected NAME=FILE"),
         ({"clusters": ["switch=/x"]}, "other than 'switch', 'fabric' and 'any'"),
         ({"clusters": ["East=/x"]}, "expected a DNS label"),
@@ -57,6 +58,7 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
     [
         ({}, []),
         ({"slurm_yaml_file": "/x/topology.yaml"}, ["slurm-files"]),
+        ({"slurm_yaml_file": "/x/topology.yaml", "slurm_block_sizes": [18, 72]}, ["slurm-files"]),
         ({"kubernetes": "publish"}, ["kubernetes", "node-labels", "taints", "node-conditions"]),
         ({"kubernetes": "dry-run"}, ["kubernetes", "node-labels"]),
         ({"kubernetes": "dry-run", "taints": "on"}, ["kubernetes", "node-labels", "taints"]),

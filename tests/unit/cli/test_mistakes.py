@@ -59,6 +59,10 @@ FILES = [
         "infer --ibnetdiscover switches.txt -o slurm-tree", 3, "the tree is empty", "check that they contain"
     ),
     Mistake(f"infer {SETUP} --compute-ports (", 2, "no regular expression", "such as mlx5_.*"),
+    Mistake(
+        f"infer {SETUP} -o slurm-yaml --block-sizes 18,40", 2, "40: expected ascending sizes", "18 times"
+    ),
+    Mistake(f"infer {SETUP} -o slurm-yaml --block-sizes 18+", 2, "'18+'", "numbers such as 18,72"),
     Mistake(f"infer {SETUP} -o slurm-tre", 2, "'slurm-tre' is not one of", "'slurm-tree'"),
     Mistake(f"infer {SETUP} --previous fabric.txt", 2, DUMP, FIRST),
     Mistake(

@@ -1,6 +1,7 @@
 """Golden texts of every writer over small hand-made topologies, and what formats cannot hold."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 from hyperscout_cli.shared.tree import tree
 from hyperscout_publish.hypernodes.wanted import unpublishable
 from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
-from hyperscout_publish.slurm.text import block_sizes, is_empty, slurm_block, slurm_tree, slurm_yaml
+from hyperscout_publish.slurm.text import SlurmOptions, is_empty, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.gaps import unnamed_hosts
 from hyperscout_topology.json_reader import TopologyError, from_json
 from hyperscout_topology.objects import to_json, topology_json
@@ -137,7 +138,18 @@ def test_slurm_tree() -> None:
         "SwitchName=leaf-a Nodes=n[01-02]\n"
         "SwitchName=leaf-b Nodes=n[03-04]\n"
         "SwitchName=core Switches=leaf-a,leaf-b\n"
+        "SwitchName=no-topology Nodes=n09\n"
     )
+
+
+def test_a_node_without_evidence_is_below_one_switch_only() -> None:
+    """The hierarchy keeps the place of a node that is cut off."""
+    topology = replace(two_leaves(), nodes_without_evidence=("n02", "n08", "a b"))
+    written = text(slurm_tree(topology))
+    assert "SwitchName=leaf-a Nodes=n[01-02]\n" in written
+    assert written.endswith("SwitchName=no-topology Nodes=n08\n")
+    assert written.startswith('# left out, because these are not valid names in Slurm: "a b"\n')
+    assert "n08" not in text(slurm_block(topology))
 
 
 def test_slurm_leaves_out_what_it_cannot_hold() -> None:
@@ -159,9 +171,9 @@ def test_a_host_that_only_a_guid_identifies_is_no_slurm_node(
     written = text(writer(topology))
     assert f'# left out, because no source names these hosts: "{GUID}"' in written
     assert written.count(GUID) == 1
-    assert GUID[:-1] + "f" in text(writer(topology, unnamed=True))
+    assert GUID[:-1] + "f" in text(writer(topology, SlurmOptions(unnamed=True)))
     assert is_empty(leaves((GUID,)))
-    assert not is_empty(leaves((GUID,)), unnamed=True)
+    assert not is_empty(leaves((GUID,)), SlurmOptions(unnamed=True))
 
 
 def test_a_host_whose_name_is_sixteen_hexadecimal_digits_stays() -> None:
@@ -188,6 +200,7 @@ def test_slurm_yaml() -> None:
                     {"switch": "leaf-a", "nodes": "n[01-02]"},
                     {"switch": "leaf-b", "nodes": "n[03-04]"},
                     {"switch": "core", "children": "leaf-a,leaf-b"},
+                    {"switch": "no-topology", "nodes": "n09"},
                 ]
             },
         },
@@ -208,7 +221,6 @@ def test_slurm_yaml() -> None:
 @pytest.mark.parametrize(
     ("topology", "sizes"),
     [
-        (Topology(0), ()),
         (pods(1), (4,)),
         (pods(4, 4), (4, 16, 32)),
         (pods(6, 6), (4, 8, 64)),  # runs of 4 would reach from one pod into the next
@@ -220,8 +232,50 @@ def test_slurm_yaml() -> None:
     ],
 )
 def test_block_sizes(topology: Topology, sizes: tuple[int, ...]) -> None:
-    assert block_sizes(topology) == sizes
-    assert all(s % sizes[0] == 0 and (s // sizes[0]).bit_count() == 1 for s in sizes)
+    assert text(slurm_block(topology)).endswith(f"\nBlockSizes={','.join(map(str, sizes))}\n")
+
+
+RACK = tuple(f"gpu-{i:02}" for i in range(1, 19))
+
+
+def test_a_rack_beside_single_hosts_keeps_its_size() -> None:
+    topology = leaves(("login-1",), RACK, ("login-2",))
+    assert text(slurm_block(topology)) == (
+        '# left out, because their blocks have less than 18 nodes: "login-1", "login-2"\n'
+        "BlockName=l2 Nodes=gpu-[01-18]\nBlockSizes=18\n"
+    )
+    (_, block) = yaml.safe_load(text(slurm_yaml(topology)))
+    assert block["block"] == {
+        "block_sizes": [18, 72],
+        "blocks": [
+            {"block": "l1", "nodes": "login-1"},
+            {"block": "l2", "nodes": "gpu-[01-18]"},
+            {"block": "l3", "nodes": "login-2"},
+        ],
+    }
+
+
+def test_block_sizes_can_be_given() -> None:
+    options = SlurmOptions(block_sizes=(2, 8))
+    assert text(slurm_block(two_leaves(), options)).endswith("BlockSizes=2,8\n")
+    assert "    block_sizes:\n    - 2\n    - 8\n" in text(slurm_yaml(two_leaves(), options))
+
+
+def test_an_empty_block_of_the_yaml_has_no_nodes() -> None:
+    (_, block) = yaml.safe_load(text(slurm_yaml(pods(3, 1))))
+    assert block["block"]["blocks"][2:] == [
+        {"block": "pod0-l02", "nodes": "n[0008-0011]"},
+        {"block": "pod0-l02-empty-1"},
+        {"block": "pod1-l00", "nodes": "n[0012-0015]"},
+    ]
+
+
+def test_switches_and_blocks_are_in_numeric_order() -> None:
+    topology = leaves(*((f"n{i}",) for i in range(1, 11)))
+    names = re.findall(r"^SwitchName=(l\d+)", text(slurm_tree(topology)), re.MULTILINE)
+    assert names == [f"l{i}" for i in range(1, 11)]
+    names = re.findall(r"^BlockName=(l\d+)", text(slurm_block(topology)), re.MULTILINE)
+    assert names == [f"l{i}" for i in range(1, 11)]
 
 
 def test_blocks_of_a_pod_follow_each_other() -> None:

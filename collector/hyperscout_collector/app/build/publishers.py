@@ -26,6 +26,7 @@ from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.base import Publisher
 from hyperscout_publish.publisher.runner import PublisherRunner
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
+from hyperscout_publish.slurm.text import SlurmOptions
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.clusters import build_cluster, jitter, print_lines
@@ -82,7 +83,11 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
     if settings.publish_file:
         publishers.append(FilePublisher(settings.publish_file))
     if files := _slurm_files(settings):
-        publishers.append(SlurmFilesPublisher(files, settings.slurm_hook))
+        publishers.append(
+            SlurmFilesPublisher(
+                files, settings.slurm_hook, SlurmOptions(block_sizes=settings.slurm_block_sizes)
+            )
+        )
     if settings.mqtt_broker:
         mqtt = _mqtt(context)
         publishers.append(mqtt)

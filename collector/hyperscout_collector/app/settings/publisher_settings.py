@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from hyperscout_formats.text.reporters import CLUSTER_FORM, is_cluster
 from hyperscout_kubernetes.paths import NAME_FORM, is_name
+from hyperscout_publish.slurm.blocks import sizes_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 
@@ -183,6 +184,12 @@ class PublisherSettings(BaseModel):
     slurm_yaml_file: Path | None = Field(
         None, description="file of Slurm's topology.yaml to maintain, with tree and blocks"
     )
+    slurm_block_sizes: tuple[int, ...] = Field(
+        (),
+        description="block sizes of slurm_block_file and slurm_yaml_file, such as [18, 72]: the base size, "
+        "then that times powers of two; empty = found in the fabric. Set them if hosts come and go, so that "
+        "the sizes stay",
+    )
     slurm_hook: str = Field(
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
     )
@@ -193,6 +200,13 @@ class PublisherSettings(BaseModel):
         names = [cluster_file(text)[0] for text in value]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"{', '.join(twice)}: expected one kubeconfig for each cluster")
+        return value
+
+    @field_validator("slurm_block_sizes")
+    @classmethod
+    def _are_block_sizes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if problem := sizes_problem(value):
+            raise ValueError(problem)
         return value
 
     @field_validator("slurm_hook")
