@@ -169,6 +169,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "mosquitto": _debian("mosquitto", "mosquitto", "mosquitto_passwd"),
     "mosquitto_pub": _debian("mosquitto-clients", "mosquitto_pub"),
     "postgresql": _postgresql,
+    "slurm": _debian("munge slurmctld slurmd", "munged", "slurmctld", "slurmd", "scontrol", "sbatch"),
     "prometheus": _debian("prometheus", "prometheus", "promtool"),
     "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
     "kube-controller-manager": _kubernetes("kube-controller-manager"),

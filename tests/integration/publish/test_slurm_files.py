@@ -1,5 +1,6 @@
 """Slurm's files: rewritten on change only, whole, and the hook runs for each change until it succeeds."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -13,9 +14,10 @@ from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_publish.slurm.text import SlurmOptions, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.topology import Condition, Topology
+from support.fake_time import FakeTime
 from support.nccl_stubs import alive
 from support.topologies import leaves, two_leaves
-from support.waiting import eventually
+from support.waiting import TIMEOUT_S, eventually
 
 
 def files(folder: Path) -> dict[str, Path]:
@@ -75,6 +77,65 @@ async def test_given_block_sizes_are_written(tmp_path: Path) -> None:
     options = SlurmOptions(block_sizes=(2,))
     await SlurmFilesPublisher(files(tmp_path), options=options).publish(two_leaves())
     assert files(tmp_path)["block"].read_text().endswith("BlockSizes=2\n")
+
+
+async def test_changes_within_the_interval_are_one_change(tmp_path: Path) -> None:
+    time = FakeTime()
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path), interval_s=60, timer=time.clock)
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 1, "the first change does not wait"
+    before = files(tmp_path)["tree"].read_text()
+    for topology in (leaves(("n01",)), leaves(("n01",), ("n02",))):
+        time.now_s += 29
+        await publisher.publish(topology)
+        assert files(tmp_path)["tree"].read_text() == before
+    time.now_s += 2
+    await publisher.publish(leaves(("n01",), ("n02",)))
+    assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(leaves(("n01",), ("n02",))))
+    assert runs(tmp_path) == 2
+
+
+async def test_the_publisher_wakes_at_the_end_of_the_interval(tmp_path: Path) -> None:
+    time = FakeTime()
+    hook = counting(tmp_path)
+    publisher = SlurmFilesPublisher(files(tmp_path), hook, interval_s=0.01, timer=time.clock)
+    woken = asyncio.Event()
+    publisher.wake.subscribe(woken.set)
+    await publisher.publish(two_leaves())
+    await publisher.publish(leaves(("n01",)))
+    assert runs(tmp_path) == 1
+    async with asyncio.timeout(TIMEOUT_S):
+        await woken.wait()
+    time.now_s += 0.01
+    await publisher.publish(leaves(("n01",)))
+    assert runs(tmp_path) == 2
+
+
+async def test_a_change_that_is_undone_within_the_interval_changes_nothing(tmp_path: Path) -> None:
+    time = FakeTime()
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path), interval_s=60, timer=time.clock)
+    for topology in (two_leaves(), leaves(("n01",)), two_leaves()):
+        await publisher.publish(topology)
+        time.now_s += 30
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 1
+
+
+async def test_a_failed_hook_is_repeated_without_the_interval(tmp_path: Path) -> None:
+    time = FakeTime()
+    failing = counting(tmp_path, "import sys; sys.exit(1)")
+    publisher = SlurmFilesPublisher(files(tmp_path), failing, interval_s=60, timer=time.clock)
+    for _ in range(2):
+        with pytest.raises(PublishError):
+            await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 2
+
+
+async def test_files_without_a_hook_do_not_wait(tmp_path: Path) -> None:
+    publisher = SlurmFilesPublisher(files(tmp_path), interval_s=60, timer=FakeTime().clock)
+    for topology in (two_leaves(), leaves(("n01",))):
+        await publisher.publish(topology)
+    assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(leaves(("n01",))))
 
 
 async def test_the_file_is_written_before_the_hook_runs(tmp_path: Path) -> None:

@@ -193,6 +193,13 @@ class PublisherSettings(BaseModel):
     slurm_hook: str = Field(
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
     )
+    slurm_hook_interval_s: float = Field(
+        60.0,
+        ge=0,
+        le=86_400,
+        description="minimum time between two runs of slurm_hook; changes in between are written together at "
+        "its end. Raise it if `scontrol reconfigure` occupies the controller of a large cluster",
+    )
 
     @field_validator("clusters")
     @classmethod
