@@ -121,6 +121,22 @@ def pods(*blocks: int, nodes: int = 4) -> Topology:
     return Topology(1, (*rows, *tops, core))
 
 
+Places = dict[str, tuple[str, ...]]  # by node: its leaf, and the pod above it
+
+
+def placed(places: Places) -> Topology:
+    """One core over these pods over these leaves."""
+    pod_of = dict(places.values())
+    rows = []
+    for leaf, pod in pod_of.items():
+        rows.append(hypernode(leaf, (n for n, (mine, _) in places.items() if mine == leaf), parent=pod))
+    for pod in set(pod_of.values()):
+        nodes = (n for n, (_, mine) in places.items() if mine == pod)
+        children = (leaf for leaf, mine in pod_of.items() if mine == pod)
+        rows.append(hypernode(pod, nodes, tier=2, parent="core", children=children))
+    return Topology(1, (*rows, hypernode("core", places, tier=3, children=set(pod_of.values()))))
+
+
 def cabled(topology: Topology, usual: Rate, **slower: tuple[Rate, ...]) -> Topology:
     """`leaves` or `pods` with cables: each node on its leaf, each switch below that of its parent.
 

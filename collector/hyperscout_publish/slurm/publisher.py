@@ -8,7 +8,7 @@ import asyncio
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
@@ -17,6 +17,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.publisher.base import Publisher, PublishError
 from hyperscout_publish.slurm.command import TIMEOUT_S, run
+from hyperscout_publish.slurm.live import Layout, layout_of, updated, updates
 from hyperscout_publish.slurm.text import (
     DEFAULTS,
     SlurmOptions,
@@ -41,7 +42,10 @@ class SlurmFilesPublisher(Publisher):
     it. `interval_s`: minimum time between two runs; changes in between are written together at its end.
     `hook_timeout_s`: its maximum run time in seconds. `timer()`: monotonic seconds.
 
-    Raises ValueError if the hook's quotes do not match.
+    `live`: a command line, for example `scontrol`, that gets `update NodeName=... Topology=...` as arguments
+    instead of a run of the hook, if that is enough. It needs the hook, and one file.
+
+    Raises ValueError if the quotes of a command do not match.
     """
 
     name = "slurm-files"
@@ -52,6 +56,7 @@ class SlurmFilesPublisher(Publisher):
         hook: str = "",
         options: SlurmOptions = DEFAULTS,
         *,
+        live: str = "",
         interval_s: float = 0.0,
         hook_timeout_s: float = TIMEOUT_S,
         timer: Callable[[], float] = time.monotonic,
@@ -61,11 +66,13 @@ class SlurmFilesPublisher(Publisher):
         self._files = dict(files)
         self._hook = shlex.split(hook)
         self._options = options
+        self._live = shlex.split(live)
         self._interval_s = interval_s
         self._hook_timeout_s = hook_timeout_s
         self._timer = timer
         self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
         self._written: object = None  # what the files contain
+        self._layout: Layout | None = None  # what Slurm has; None = unknown
         self._next_s = timer()  # the hook does not run before
         self._alarm: asyncio.TimerHandle | None = None
         self._in_thread = BoundedExecutor("publish-slurm")
@@ -86,16 +93,36 @@ class SlurmFilesPublisher(Publisher):
         if is_empty(topology, self._options):
             self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
             return
-        if (wait_s := self._next_s - self._timer()) > 0:
+        layout, changes = await self._in_thread(self._compare, topology)
+        if changes is None and (wait_s := self._next_s - self._timer()) > 0:
             # The files wait, too: a change that is undone meanwhile changes nothing.
             self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
             return
         due = await self._in_thread(self._write, topology)
         if due and self._hook:
-            await run("slurm_hook", self._hook, self._hook_timeout_s)
+            self._layout = None  # if this fails, Slurm may have a part of it: then the hook runs
+            await self._tell(changes)
             self._unmark()
+        self._written, self._layout = written, layout
+
+    def _compare(self, topology: Topology) -> tuple[Layout | None, Sequence[Sequence[str]] | None]:
+        """Return the layout of Slurm afterwards, and the updates that lead to it; None = the hook does."""
+        if not self._live:
+            return None, None
+        (kind,) = self._files
+        layout = layout_of(topology, kind, self._options)
+        if self._layout is None or (changes := updates(self._layout, layout)) is None:
+            return layout, None
+        return updated(self._layout, layout), changes
+
+    async def _tell(self, changes: Sequence[Sequence[str]] | None) -> None:
+        """Run the updates, or the hook. Raises PublishError."""
+        if changes is None:
+            await run("slurm_hook", self._hook, self._hook_timeout_s)
             self._next_s = self._timer() + self._interval_s
-        self._written = written
+            return
+        for arguments in changes:
+            await run("slurm_live", [*self._live, *arguments], self._hook_timeout_s)
 
     def _write(self, topology: Topology) -> bool:
         """Write the files. Returns whether the hook is due."""

@@ -15,7 +15,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.slurm.blocks import Block, BlockPlan, with_gaps, without_gaps
 
-NO_TOPOLOGY = "no-topology"  # no HyperNode is called so: their names end with a hash
+_NO_TOPOLOGY = "no-topology"  # no HyperNode is called so: their names end with a hash
 _WHY = "because these are not valid names in Slurm"
 _UNNAMED = "because no source names these hosts"
 
@@ -42,7 +42,7 @@ class Switch:
 
 def slurm_tree(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.conf for topology/tree: one line per HyperNode, leaves first."""
-    topology, notes = _writable(topology, options)
+    topology, notes = writable(topology, options)
     yield from notes
     for switch in switches(topology):
         below = f"Switches={fold(switch.children)}" if switch.children else f"Nodes={fold(switch.nodes)}"
@@ -51,9 +51,9 @@ def slurm_tree(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator
 
 def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.conf for topology/block: one line per tier-1 HyperNode, siblings together."""
-    topology, notes = _writable(topology, options)
+    topology, notes = writable(topology, options)
     yield from notes
-    plan = without_gaps(_blocks(topology), _parents(topology), options.block_sizes)
+    plan = block_plan(topology, options, gaps=False)
     if plan.too_small:
         yield from left_out(plan.too_small, f"because their blocks have less than {plan.sizes[0]} nodes")
     for name, nodes in plan.blocks:
@@ -64,9 +64,9 @@ def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterato
 
 def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.yaml: the tree as the cluster's default, and the blocks for partitions that use them."""
-    topology, notes = _writable(topology, options)
+    topology, notes = writable(topology, options)
     yield from notes
-    plan = block_plan(topology, options)
+    plan = block_plan(topology, options, gaps=True)
     if not plan.blocks:
         yield "[]\n"
         return
@@ -89,9 +89,22 @@ def is_empty(topology: Topology, options: SlurmOptions = DEFAULTS) -> bool:
     return not _blocks(topology if options.unnamed else named_only(topology))
 
 
-def block_plan(topology: Topology, options: SlurmOptions = DEFAULTS) -> BlockPlan:
-    """Return the blocks of topology.yaml."""
-    return with_gaps(_blocks(topology), _parents(topology), options.block_sizes)
+def writable(topology: Topology, options: SlurmOptions) -> tuple[Topology, list[str]]:
+    """Return what is written, and comment lines that name the hosts that are left out."""
+    out = () if options.unnamed else unnamed_hosts(topology)
+    topology = named_only(topology) if out else topology
+    odd = _unholdable(topology)
+    if odd:
+        hypernodes = (h if h.children else replace(h, nodes=_holdable(h.nodes)) for h in topology.hypernodes)
+        unseen = _holdable(topology.nodes_without_evidence)
+        topology = replace(topology, hypernodes=tuple(hypernodes), nodes_without_evidence=unseen)
+    return topology, [*left_out(out, _UNNAMED), *left_out(odd, _WHY)]
+
+
+def block_plan(topology: Topology, options: SlurmOptions, *, gaps: bool) -> BlockPlan:
+    """Return the blocks of `writable`. `gaps`: whether Slurm accepts blocks below the base size."""
+    plan = with_gaps if gaps else without_gaps
+    return plan(_blocks(topology), {h.name: h.parent for h in topology.hypernodes}, options.block_sizes)
 
 
 def switches(topology: Topology) -> Iterator[Switch]:
@@ -110,19 +123,7 @@ def switches(topology: Topology) -> Iterator[Switch]:
     if topology.nodes_without_evidence:
         placed = set(chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children))
         if apart := [n for n in topology.nodes_without_evidence if n not in placed]:
-            yield Switch(NO_TOPOLOGY, apart)
-
-
-def _writable(topology: Topology, options: SlurmOptions) -> tuple[Topology, list[str]]:
-    """Return what is written, and comment lines that name the hosts that are left out."""
-    out = () if options.unnamed else unnamed_hosts(topology)
-    topology = named_only(topology) if out else topology
-    odd = _unholdable(topology)
-    if odd:
-        hypernodes = (h if h.children else replace(h, nodes=_holdable(h.nodes)) for h in topology.hypernodes)
-        unseen = _holdable(topology.nodes_without_evidence)
-        topology = replace(topology, hypernodes=tuple(hypernodes), nodes_without_evidence=unseen)
-    return topology, [*left_out(out, _UNNAMED), *left_out(odd, _WHY)]
+            yield Switch(_NO_TOPOLOGY, apart)
 
 
 def _nodes(nodes: Sequence[str]) -> str:
@@ -137,10 +138,6 @@ def _unholdable(topology: Topology) -> list[str]:
 
 def _holdable(nodes: tuple[str, ...]) -> tuple[str, ...]:
     return nodes if are_slurm_names(nodes) else tuple(n for n in nodes if is_slurm_name(n))
-
-
-def _parents(topology: Topology) -> dict[str, str | None]:
-    return {h.name: h.parent for h in topology.hypernodes}
 
 
 def _blocks(topology: Topology) -> list[Block]:

@@ -14,9 +14,10 @@ from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_publish.slurm.text import SlurmOptions, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_topology.topology import Condition, Topology
+from support.builders import hypernode
 from support.fake_time import FakeTime
 from support.nccl_stubs import alive
-from support.topologies import leaves, two_leaves
+from support.topologies import leaves, placed, two_leaves
 from support.waiting import TIMEOUT_S, eventually
 
 
@@ -136,6 +137,59 @@ async def test_files_without_a_hook_do_not_wait(tmp_path: Path) -> None:
     for topology in (two_leaves(), leaves(("n01",))):
         await publisher.publish(topology)
     assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(leaves(("n01",))))
+
+
+def live_publisher(folder: Path, then: str = "", *, interval_s: float = 0.0) -> SlurmFilesPublisher:
+    """With a scontrol that leaves a line with its arguments in `updates`."""
+    code = f'import sys; open("{folder}/updates", "a").write(" ".join(sys.argv[1:]) + "\\n"); {then}'
+    tree = {"tree": files(folder)["tree"]}
+    return SlurmFilesPublisher(tree, counting(folder), live=python(code), interval_s=interval_s)
+
+
+async def test_nodes_that_move_are_told_without_the_hook(tmp_path: Path) -> None:
+    publisher = live_publisher(tmp_path, interval_s=3600)
+    for topology in (leaves(("n1", "n2"), ("n3",)), leaves(("n1",), ("n2", "n3")), leaves(("n1",), ("n3",))):
+        await publisher.publish(topology)
+        assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(topology))
+    assert (tmp_path / "updates").read_text().splitlines() == [
+        "update NodeName=n2 Topology=default:core:l2",
+        "update NodeName=n2 Topology=",
+    ]
+    assert runs(tmp_path) == 1, "for the first file only"
+    again = live_publisher(tmp_path)
+    await again.publish(leaves(("n1",), ("n3",)))
+    await again.publish(leaves(("n1", "n3"), ()))
+    assert (tmp_path / "updates").read_text().splitlines()[2:] == [
+        "update NodeName=n3 Topology=default:core:l1"
+    ]
+    assert runs(tmp_path) == 1, "a restart finds the files right"
+
+
+async def test_a_new_root_runs_the_hook(tmp_path: Path) -> None:
+    publisher = live_publisher(tmp_path)
+    for name in ("r1", "r2"):
+        await publisher.publish(Topology(1, (hypernode(name, ("n1",)),)))
+    assert runs(tmp_path) == 2
+    assert not (tmp_path / "updates").exists()
+
+
+async def test_a_switch_that_became_empty_is_remembered(tmp_path: Path) -> None:
+    publisher = live_publisher(tmp_path)
+    others = {"n1": ("l1", "p1"), "n3": ("l3", "p2")}
+    for place, count in ((("l2", "p1"), 1), (("l1", "p1"), 1), (("l2", "p2"), 2)):
+        await publisher.publish(placed({**others, "n2": place}))
+        assert runs(tmp_path) == count
+
+
+async def test_after_a_failed_update_the_hook_runs(tmp_path: Path) -> None:
+    publisher = live_publisher(tmp_path, 'sys.exit("Invalid node name")')
+    await publisher.publish(leaves(("n1", "n2"), ("n3",)))
+    with pytest.raises(PublishError, match=r"slurm_live .*NodeName=n2 .*exit status 1: Invalid node name"):
+        await publisher.publish(leaves(("n1",), ("n2", "n3")))
+    assert runs(tmp_path) == 1
+    await publisher.publish(leaves(("n1",), ("n2", "n3")))
+    assert runs(tmp_path) == 2
+    assert len((tmp_path / "updates").read_text().splitlines()) == 1
 
 
 async def test_the_file_is_written_before_the_hook_runs(tmp_path: Path) -> None:

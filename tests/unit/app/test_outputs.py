@@ -36,6 +36,11 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
             {"slurm_tree_file": "/x", "slurm_hook": "scontrol 'reconfigure"},
             "slurm_hook: No closing quotation",
         ),
+        ({"slurm_tree_file": "/x", "slurm_live": "scontrol"}, "slurm_live: set slurm_hook and exactly one"),
+        (
+            {"slurm_tree_file": "/x", "slurm_yaml_file": "/y", "slurm_hook": "x", "slurm_live": "scontrol"},
+            "slurm_live: set slurm_hook and exactly one",
+        ),
         ({"slurm_block_sizes": [18, 40]}, "slurm_block_sizes: 40: expected ascending sizes, each 18 times"),
         ({"clusters": ["east"]}, "expected NAME=FILE"),
         ({"clusters": ["switch=/x"]}, "other than 'switch', 'fabric' and 'any'"),

@@ -16,7 +16,7 @@ INPUTS = {"conf", "console", "csv", "ini", "json", "mermaid", "promql", "python"
 # The first word of a command: a program, perhaps with its folder, or the value of a variable.
 FIRST_WORD = re.compile(
     r"(\S*/)?(\.|apt|cd|ctr|curl|docker|done|eval|export|for|go|helm|hyperscout(-agent)?|ibqueryerrors|kubectl"
-    r"|lldp_report\.py|ln|make|mkdir|mosquitto_(pub|sub)|pip|python3?|snmpbulkwalk|ssh|sudo|systemctl)|\w+=\S+"
+    r"|lldp_report\.py|ln|make|mkdir|mosquitto_(pub|sub)|pip|python3?|scontrol|snmpbulkwalk|ssh|sudo|systemctl)|\w+=\S+"
 )
 CHECKED = {("architecture.md", "text")}  # by tests/unit/test_structure.py
 REFERENCE = ROOT / "docs" / "reference"  # `make docs-reference` writes these pages whole

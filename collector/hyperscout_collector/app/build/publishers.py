@@ -83,9 +83,15 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
     if settings.publish_file:
         publishers.append(FilePublisher(settings.publish_file))
     if files := _slurm_files(settings):
-        options = SlurmOptions(block_sizes=settings.slurm_block_sizes)
-        interval_s = settings.slurm_hook_interval_s
-        publishers.append(SlurmFilesPublisher(files, settings.slurm_hook, options, interval_s=interval_s))
+        publishers.append(
+            SlurmFilesPublisher(
+                files,
+                settings.slurm_hook,
+                SlurmOptions(block_sizes=settings.slurm_block_sizes),
+                live=settings.slurm_live,
+                interval_s=settings.slurm_hook_interval_s,
+            )
+        )
     if settings.mqtt_broker:
         mqtt = _mqtt(context)
         publishers.append(mqtt)

@@ -193,6 +193,12 @@ class PublisherSettings(BaseModel):
     slurm_hook: str = Field(
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
     )
+    slurm_live: str = Field(
+        "",
+        description="command that moves nodes in a running controller of Slurm 26.05 or newer, such as "
+        "scontrol; slurm_hook then runs only if switches or blocks change. Empty = slurm_hook runs for each "
+        "change",
+    )
     slurm_hook_interval_s: float = Field(
         60.0,
         ge=0,
@@ -216,7 +222,7 @@ class PublisherSettings(BaseModel):
             raise ValueError(problem)
         return value
 
-    @field_validator("slurm_hook")
+    @field_validator("slurm_hook", "slurm_live")
     @classmethod
     def _is_command(cls, value: str) -> str:
         shlex.split(value)  # raises ValueError
@@ -251,8 +257,9 @@ class PublisherSettings(BaseModel):
         names = ", ".join(name for name, is_set in needs_gates.items() if is_set)
         if names and self.gates == "off":
             raise ValueError(f"{names}: set gates too; only gangs behind gates are watched and planned for")
-        if self.slurm_hook.strip() and not (
-            self.slurm_tree_file or self.slurm_block_file or self.slurm_yaml_file
-        ):
+        files = [x for x in (self.slurm_tree_file, self.slurm_block_file, self.slurm_yaml_file) if x]
+        if self.slurm_hook.strip() and not files:
             raise ValueError("slurm_hook: set slurm_tree_file, slurm_block_file or slurm_yaml_file too")
+        if self.slurm_live.strip() and not (self.slurm_hook.strip() and len(files) == 1):
+            raise ValueError("slurm_live: set slurm_hook and exactly one of Slurm's files too")
         return self
