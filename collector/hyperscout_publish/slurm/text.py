@@ -63,7 +63,7 @@ def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterato
 
 
 def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
-    """Yield topology.yaml: the tree as the cluster's default, and the blocks for partitions that use them."""
+    """Yield topology.yaml: the tree as the cluster's default; blocks and flat for partitions that ask."""
     topology, notes = writable(topology, options)
     yield from notes
     plan = block_plan(topology, options, gaps=True)
@@ -82,6 +82,7 @@ def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator
     yield "    blocks:\n"
     for name, nodes in plan.blocks:
         yield f"    - block: {scalar(name)}\n{_nodes(nodes) if nodes else ''}"
+    yield "- topology: flat\n  cluster_default: false\n  flat: true\n"
 
 
 def is_empty(topology: Topology, options: SlurmOptions = DEFAULTS) -> bool:

@@ -215,6 +215,7 @@ def test_slurm_yaml() -> None:
                 ],
             },
         },
+        {"topology": "flat", "cluster_default": False, "flat": True},
     ]
 
 
@@ -244,7 +245,7 @@ def test_a_rack_beside_single_hosts_keeps_its_size() -> None:
         '# left out, because their blocks have less than 18 nodes: "login-1", "login-2"\n'
         "BlockName=l2 Nodes=gpu-[01-18]\nBlockSizes=18\n"
     )
-    (_, block) = yaml.safe_load(text(slurm_yaml(topology)))
+    (_, block, _) = yaml.safe_load(text(slurm_yaml(topology)))
     assert block["block"] == {
         "block_sizes": [18, 72],
         "blocks": [
@@ -262,7 +263,7 @@ def test_block_sizes_can_be_given() -> None:
 
 
 def test_an_empty_block_of_the_yaml_has_no_nodes() -> None:
-    (_, block) = yaml.safe_load(text(slurm_yaml(pods(3, 1))))
+    (_, block, _) = yaml.safe_load(text(slurm_yaml(pods(3, 1))))
     assert block["block"]["blocks"][2:] == [
         {"block": "pod0-l02", "nodes": "n[0008-0011]"},
         {"block": "pod0-l02-empty-1"},
