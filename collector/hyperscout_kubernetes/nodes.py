@@ -16,6 +16,8 @@ from hyperscout_kubernetes.paths import api_path
 from hyperscout_kubernetes.reflector import Reflector
 
 PATH = api_path("v1", "nodes")
+# The annotation with the labels that the collector set under keys of other projects.
+LABELS_SET = "hyperscout.io/labels-set"
 # Types of the conditions that the collector sets.
 READY = "hyperscout.io/FabricReady"
 DEGRADED = "hyperscout.io/FabricDegraded"
@@ -40,6 +42,7 @@ def kept(node: Object) -> Object:
             "name": metadata["name"],
             "uid": metadata.get("uid", ""),
             "labels": metadata.get("labels") or {},
+            "labels_set": intern((metadata.get("annotations") or {}).get(LABELS_SET) or ""),
         },
         "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
         "conditions": {c["type"]: _condition(c) for c in conditions if c.get("type") in (READY, DEGRADED)},

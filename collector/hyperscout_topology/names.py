@@ -17,6 +17,10 @@ _SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
 _MAX_NAMED = 20
 _LEVELS = ("nvlink", "leaf", "pod", "core")
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_OWN_PREFIX = "hyperscout.io"
 _HIGHER = re.compile(r"core-([1-9][0-9]{0,3})")
 
 
@@ -48,6 +52,17 @@ def scalar(text: str) -> str:
 def is_node_name(name: str) -> bool:
     """Whether the name is a valid Kubernetes node name (DNS-1123 subdomain, at most 253 characters)."""
     return len(name) <= 253 and _KUBERNETES.fullmatch(name) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """Whether the text is a valid key of a Kubernetes label."""
+    return _LABEL_KEY.fullmatch(text) is not None
+
+
+def is_own_label_key(key: str) -> bool:
+    """Whether the prefix of the label key is hyperscout.io or a subdomain of it."""
+    prefix, slash, _ = key.partition("/")
+    return bool(slash) and (prefix == _OWN_PREFIX or prefix.endswith("." + _OWN_PREFIX))
 
 
 def is_slurm_name(name: str) -> bool:

@@ -82,6 +82,9 @@ class FakeKube:
     def labels(self, name: str) -> dict[str, str]:
         return dict(self.objects[f"{PATH}/{name}"]["metadata"]["labels"])
 
+    def annotations(self, name: str) -> dict[str, str]:
+        return dict(self.objects[f"{PATH}/{name}"]["metadata"].get("annotations") or {})
+
     def taints(self, name: str) -> list[Object]:
         return list(self.objects[f"{PATH}/{name}"]["spec"].get("taints") or [])
 

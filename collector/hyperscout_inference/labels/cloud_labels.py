@@ -5,9 +5,10 @@ the first label, up to the first missing label: a label after a gap has no known
 counts only within the domains above it, because some clouds' values are not unique.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+
+from hyperscout_topology.names import is_label_key, is_own_label_key
 
 Keys = tuple[str, ...]
 
@@ -31,8 +32,6 @@ _MAX_LISTS: Final = 16
 _MAX_KEYS: Final = 8
 # Values with which clouds mark an unknown domain.
 _NOTHING: Final = frozenset({"", "-", "none", "null", "unknown", "n/a", "not-available", "no-imds-data"})
-_OURS: Final = "hyperscout.io"
-_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def lists_of(value: object) -> tuple[Keys, ...]:
@@ -54,10 +53,9 @@ def _keys(item: object) -> Keys:
     if not isinstance(item, list | tuple) or not 0 < len(item) <= _MAX_KEYS:
         raise ValueError(f"expected a cloud, or 1 to {_MAX_KEYS} label keys, the farthest first: {item!r}")
     for key in item:
-        if not isinstance(key, str) or _KEY.fullmatch(key) is None:
+        if not isinstance(key, str) or not is_label_key(key):
             raise ValueError(f"{key!r}: expected a label key such as topology.kubernetes.io/zone")
-        prefix = key.partition("/")[0]
-        if "/" in key and (prefix == _OURS or prefix.endswith("." + _OURS)):
+        if is_own_label_key(key):
             raise ValueError(f"{key}: hyperscout writes this label and does not read it: remove the key")
     if len(set(item)) < len(item):
         raise ValueError(f"{', '.join(item)}: the same key twice: remove one")

@@ -2,30 +2,35 @@
 
 The label is `hyperscout.io/<tierName>` and its value is the HyperNode's name. Only nodes with other labels
 are written. Nodes with names too long for exactMatch are always labelled, because HyperNodes select them by
-label. Labels of HyperNodes that other owners' HyperNodes hold back follow them: they are not added.
+label. Labels of HyperNodes that other owners' HyperNodes hold back follow them: they are not added. On
+request, the same patch has labels under keys of other projects (`label_keys`).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
-from hyperscout_kubernetes.nodes import Nodes, path_of
+from hyperscout_formats.text.counts import first_few
+from hyperscout_kubernetes.client import MANAGER, MERGE, Kube, Object
+from hyperscout_kubernetes.nodes import LABELS_SET, Nodes, path_of
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
+from hyperscout_publish.nodes.label_keys import KeyTemplate, keys_of_tiers, other_keys, set_by_us
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
 from hyperscout_publish.nodes.tier_labels import (
     NO_LABELS,
-    Labels,
-    Patch,
     label_patches,
+    labels_of,
     say_patch,
     tier_labels,
 )
 from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
+
+_NAMED = 3  # keys in a notice
 
 
 async def _nothing_held(topology: Topology) -> Held:
@@ -35,8 +40,10 @@ async def _nothing_held(topology: Topology) -> Held:
 class NodeLabelsPublisher(Publisher):
     """Publishes node labels. `mode` "off": only nodes with long names. `dry_run`: never write.
 
-    `say` receives the changes of a dry run as lines of text. `held`: what other owners' HyperNodes hold back;
-    raises PublishError. `overlap` "keep": labels of what is held back stay on the nodes that have them.
+    `say` receives the changes of a dry run as lines of text. `templates`: further keys; those that are no
+    longer wanted, also since `mode` is "off", are removed where this publisher set them. `held`: what other
+    owners' HyperNodes hold back; raises PublishError. `overlap` "keep": labels of what is held back stay on
+    the nodes that have them. `notice`: set while other owners' labels have keys of `templates`.
     """
 
     name = "node-labels"
@@ -48,13 +55,16 @@ class NodeLabelsPublisher(Publisher):
         mode: Mode,
         say: Callable[[str], None],
         *,
+        templates: Sequence[KeyTemplate] = (),
         held: Callable[[Topology], Awaitable[Held]] = _nothing_held,
         overlap: OverlapPolicy = "keep",
         dry_run: bool = False,
     ) -> None:
         super().__init__()
+        self.notice: str | None = None
         self._kube = kube
         self._nodes = nodes
+        self._templates = () if mode == "off" else templates
         self._long_names_only = mode == "off"
         # HyperNodes select nodes with long names by label, so a dry run of labels still writes those.
         self._shows_only = mode == "dry-run" and not dry_run
@@ -64,6 +74,7 @@ class NodeLabelsPublisher(Publisher):
         self._keeps = overlap == "keep"
         self._for: tuple[Topology | None, Held] = (None, NOTHING_HELD)
         self._wanted = self._kept = NO_LABELS
+        self._wanted_others = self._kept_others = NO_LABELS  # under other keys
 
     async def publish(self, topology: Topology) -> None:
         """Write the labels that differ. Raises PublishError."""
@@ -71,31 +82,63 @@ class NodeLabelsPublisher(Publisher):
         held = await self._held(topology)
         if topology is not self._for[0] or held != self._for[1]:
             self._for = topology, held
+            keys, keeps = keys_of_tiers(topology, self._templates), self._keeps and held != NOTHING_HELD
             self._wanted = tier_labels(topology, held)
-            self._kept = tier_labels(topology) if self._keeps and held != NOTHING_HELD else NO_LABELS
+            self._kept = tier_labels(topology) if keeps else NO_LABELS
+            self._wanted_others = tier_labels(topology, held, keys) if self._templates else NO_LABELS
+            self._kept_others = tier_labels(topology, keys=keys) if keeps and self._templates else NO_LABELS
+        others = self._other_patches()
         if not self._dry:
-            await self._write(self._patches(long_names_only=self._long_names_only or self._shows_only))
+            own = self._own_patches(long_names_only=self._long_names_only or self._shows_only)
+            await self._write(own if self._shows_only else _merged(own, others))
         if self._dry or self._shows_only:
-            self._show(self._patches(long_names_only=self._long_names_only))
+            self._show(_merged(self._own_patches(long_names_only=self._long_names_only), others))
 
-    def _patches(self, *, long_names_only: bool) -> dict[str, Patch]:
-        return label_patches(self._wanted, self._present(), kept=self._kept, long_names_only=long_names_only)
+    def _own_patches(self, *, long_names_only: bool) -> dict[str, Object]:
+        """Return the patch of the metadata of each node whose labels of hyperscout.io differ."""
+        present = ((node["metadata"]["name"], node["metadata"]["labels"]) for node in self._nodes)
+        found = label_patches(self._wanted, present, kept=self._kept, long_names_only=long_names_only)
+        return {name: {"labels": patch} for name, patch in found.items()}
 
-    def _present(self) -> Iterable[tuple[str, Labels]]:
-        return ((node["metadata"]["name"], node["metadata"]["labels"]) for node in self._nodes)
+    def _other_patches(self) -> dict[str, Object]:
+        """Return the patch of the metadata of each node whose labels under other keys, or record, differ."""
+        found: dict[str, Object] = {}
+        taken: Counter[str] = Counter()
+        for node in self._nodes:
+            name, present, record = (node["metadata"][key] for key in ("name", "labels", "labels_set"))
+            if not (record or self._templates):
+                continue
+            ours = set_by_us(present, record)
+            labels = labels_of(name, self._wanted_others, self._kept_others, ours)
+            change = other_keys(present, ours, labels)
+            taken.update(change.taken)
+            if change.patch:
+                found[name] = {"labels": change.patch}
+            if change.record != record:
+                found.setdefault(name, {})["annotations"] = {LABELS_SET: change.record or None}
+        self._notify(taken)
+        return found
 
-    def _show(self, patches: Mapping[str, Patch]) -> None:
+    def _notify(self, taken: Mapping[str, int]) -> None:
+        stay = first_few([f"{key} on {nodes} nodes" for key, nodes in sorted(taken.items())], _NAMED)
+        text = f"labels of other owners stay as they are: {stay}; remove them, or the key of node_label_keys"
+        if taken and text != self.notice:
+            _log.warning("%s", text)
+        self.notice = text if taken else None
+
+    def _show(self, patches: Mapping[str, Object]) -> None:
         self._dry_run.show(
-            f"{name}: {say_patch(patch, self._nodes.labels_of(name))}"
+            f"{name}: {say_patch(patch['labels'], self._nodes.labels_of(name))}"
             for name, patch in sorted(patches.items())
+            if "labels" in patch
         )
 
-    async def _write(self, patches: Mapping[str, Patch]) -> None:
+    async def _write(self, patches: Mapping[str, Object]) -> None:
         async def write(name: str) -> None:
             answer = await self._kube.write(
                 "PATCH",
                 path_of(name),
-                {"metadata": {"labels": patches[name]}},
+                {"metadata": patches[name]},
                 content=MERGE,
                 query={"fieldManager": MANAGER},
             )
@@ -104,3 +147,13 @@ class NodeLabelsPublisher(Publisher):
         if patches:
             await for_each("nodes", sorted(patches), write)
             _log.info("wrote the labels of %d nodes", len(patches))
+
+
+def _merged(own: Mapping[str, Object], others: Mapping[str, Object]) -> dict[str, Object]:
+    """Return one patch of the metadata of each node."""
+    found = {name: {**patch} for name, patch in own.items()}
+    for name, patch in others.items():
+        mine = found.setdefault(name, {})
+        labels = mine.get("labels", {}) | patch.get("labels", {})
+        mine |= patch | ({"labels": labels} if labels else {})
+    return found

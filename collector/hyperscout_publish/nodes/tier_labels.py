@@ -7,7 +7,7 @@ another pod.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from hyperscout_topology.topology import Topology
@@ -29,8 +29,14 @@ NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 Patch = dict[str, str | None]  # None removes the label
 
 
-def tier_labels(topology: Topology, held: Held = NOTHING_HELD) -> dict[str, Labels]:
-    """Return the labels of each node in a HyperNode that is not held back.
+def _own_key(h: Wanted) -> Iterable[str]:
+    return (h.tier_label,)
+
+
+def tier_labels(
+    topology: Topology, held: Held = NOTHING_HELD, keys: Callable[[Wanted], Iterable[str]] = _own_key
+) -> dict[str, Labels]:
+    """Return the labels of each node in a HyperNode that is not held back. `keys`: those of a HyperNode.
 
     Nodes of one leaf share one mapping.
     """
@@ -39,17 +45,16 @@ def tier_labels(topology: Topology, held: Held = NOTHING_HELD) -> dict[str, Labe
     found: dict[str, Labels] = {}
     for leaf in hypernodes:
         if leaf.nodes:
-            found.update(dict.fromkeys(leaf.nodes, _chain(leaf, above)))
+            labels = {key: h.name for h in _chain(leaf, above) for key in keys(h)}
+            found.update(dict.fromkeys(leaf.nodes, labels))
     return found
 
 
-def _chain(leaf: Wanted, above: Mapping[str, Wanted]) -> Labels:
-    labels: dict[str, str] = {}
-    at: Wanted | None = leaf
-    while at is not None and at.tier_label not in labels:
-        labels[at.tier_label] = at.name
-        at = above.get(at.name)
-    return labels
+def _chain(leaf: Wanted, above: Mapping[str, Wanted]) -> list[Wanted]:
+    chain = [leaf]
+    while (parent := above.get(chain[-1].name)) is not None and parent.tier > chain[-1].tier:
+        chain.append(parent)
+    return chain
 
 
 def level_keys(topology: Topology) -> list[str]:
@@ -64,6 +69,15 @@ def label_patch(present: Labels, labels: Labels) -> Patch:
     return patch | {key: value for key, value in labels.items() if present.get(key) != value}
 
 
+def labels_of(
+    node: str, wanted_labels: Mapping[str, Labels], kept: Mapping[str, Labels], there: Labels
+) -> Labels:
+    """Return the labels that a node is to have. `kept`: labels that stay where their key is `there`."""
+    nothing: Labels = {}
+    stay = {key: value for key, value in kept.get(node, nothing).items() if key in there}
+    return stay | {**wanted_labels.get(node, nothing)}
+
+
 def label_patches(
     wanted_labels: Mapping[str, Labels],
     present: Iterable[tuple[str, Labels]],
@@ -76,13 +90,11 @@ def label_patches(
     `kept`: labels that are not added to a node, but whose keys stay where they are, with these values.
     `long_names_only`: include only nodes with names too long for exactMatch; HyperNodes select them by label.
     """
-    nothing: Labels = {}
     found: dict[str, Patch] = {}
     for name, labels in present:
         if long_names_only and len(name) <= MAX_EXACT_NAME:
             continue
-        stay = {key: value for key, value in kept.get(name, nothing).items() if key in labels}
-        if patch := label_patch(labels, stay | {**wanted_labels.get(name, nothing)}):
+        if patch := label_patch(labels, labels_of(name, wanted_labels, kept, labels)):
             found[name] = patch
     return found
 

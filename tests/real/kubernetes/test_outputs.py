@@ -20,6 +20,7 @@ from hyperscout_publish.hypernodes.objects import COLLECTION
 from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
 from hyperscout_publish.nodes.domain_marks import LABEL, DomainMarks
 from hyperscout_publish.nodes.kueue import KueuePublisher
+from hyperscout_publish.nodes.label_keys import key_templates
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.taint_policy import TaintSettings
@@ -94,6 +95,28 @@ async def test_labels_and_only_what_differs(kube: Cluster) -> None:
         await publisher.publish(pods(1, nodes=1))
         assert labels(kube)["n02"] == mine | {"mine": "still"}, "no domain, no label"
         assert "n01" not in labels(kube), "a patch makes no node"
+
+
+async def test_keys_of_other_projects_come_and_go_and_labels_of_others_stay(kube: Cluster) -> None:
+    kube.nodes(["n01", "n02"], {"mine": "yes"})
+    kube.label("n02", **{"example.com/tier-0": "row-7"})
+    templates = key_templates(["example.com/rack=leaf", "example.com/tier-{fabric_tier}"])
+    far = {LEAF: "leaf-a", CORE: "core", "example.com/rack": "leaf-a", "example.com/tier-1": "core"}
+    async with following(kube.kubeconfig) as (client, nodes):
+        publisher = NodeLabelsPublisher(client, nodes, "on", print, templates=templates)
+        await publisher.publish(two_leaves())
+        assert labels(kube) == {
+            "n01": {"mine": "yes", "example.com/tier-0": "leaf-a"} | far,
+            "n02": {"mine": "yes", "example.com/tier-0": "row-7"} | far,
+        }
+        writes = kube.writes("nodes")
+        await publisher.publish(two_leaves())
+        assert kube.writes("nodes") == writes, "a steady state writes nothing"
+    async with following(kube.kubeconfig) as (client, nodes):
+        await NodeLabelsPublisher(client, nodes, "off", print, templates=templates).publish(two_leaves())
+    own = {"mine": "yes", LEAF: "leaf-a", CORE: "core"}
+    assert labels(kube) == {"n01": own, "n02": own | {"example.com/tier-0": "row-7"}}
+    assert "annotations" not in kube.get("node", "n01")["metadata"]
 
 
 async def test_the_role_needs_just_these_verbs(kube: Cluster) -> None:

@@ -121,6 +121,22 @@ def test_settings_that_are_refused(text: str, words: str, tmp_path: Path) -> Non
         load_settings(file)
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["example.com/row=leaf", "example.com/ro{tier}", "topology.k8s.aws/network-node-layer-{fabric_tier}"],
+)
+def test_labels_that_the_collector_writes_are_not_read(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(
+        f"kubernetes: dry-run\nnode_label_keys: ['{key}']\ncloud_labels: [[example.com/row], aws]\n"
+    )
+    if key == "example.com/ro{tier}":
+        assert load_settings(file).node_label_keys == (key,)
+        return
+    with pytest.raises(SettingsError, match="node_label_keys writes "):
+        load_settings(file)
+
+
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=9))
 def test_any_setting_is_taken_or_refused(value: Any) -> None:
     try:

@@ -26,6 +26,7 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
         ({"node_labels": "on"}, "node_labels: set kubernetes too"),
         ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
         ({"node_conditions": "on"}, "node_conditions: set kubernetes too"),
+        ({"node_label_keys": ["example.com/rack"]}, "expected KEY=TIER"),
         ({"deployment": "collector"}, "deployment: set kubernetes too"),
         ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
         ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),

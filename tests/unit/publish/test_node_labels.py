@@ -9,8 +9,10 @@ from hyperscout_kubernetes.errors import (
     RejectedError,
     UnreachableError,
 )
+from hyperscout_kubernetes.nodes import LABELS_SET
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
+from hyperscout_publish.nodes.label_keys import KeyTemplate, key_templates
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode, nodes_known
 from hyperscout_publish.publisher.base import PublishError
@@ -208,3 +210,86 @@ async def test_an_empty_hierarchy_takes_labels_away(fake: FakeKube) -> None:
     await publisher.publish(two_leaves())
     await publisher.publish(Topology(9))
     assert fake.labels("n01") == {"mine": "n01"}
+
+
+RACK, TOP = "example.com/rack", "example.com/tier-1"
+TEMPLATES = key_templates([f"{RACK}=leaf", "example.com/tier-{fabric_tier}"])
+BOTH = {RACK: "leaf-a", "example.com/tier-0": "leaf-a", TOP: "core"}
+OWN = {LEAF: "leaf-a", CORE: "core"}
+
+
+async def test_other_keys_are_in_the_same_patch(fake: FakeKube) -> None:
+    publisher = NodeLabelsPublisher(fake.kube(), fake.nodes(), "on", print, templates=TEMPLATES)
+    await publisher.publish(two_leaves())
+    record = {LABELS_SET: f"{RACK}=leaf-a,example.com/tier-0=leaf-a,{TOP}=core"}
+    assert fake.writes[0] == (
+        "PATCH",
+        "/api/v1/nodes/n01",
+        {"metadata": {"labels": OWN | BOTH, "annotations": record}},
+    )
+    await publisher.publish(two_leaves())
+    assert len(fake.writes) == 4
+    assert publisher.notice is None
+
+
+async def test_labels_of_other_owners_stay_and_are_reported(fake: FakeKube) -> None:
+    fake.add_node("n01", {RACK: "row-7"})
+    publisher = NodeLabelsPublisher(fake.kube(), fake.nodes(), "on", print, templates=TEMPLATES)
+    await publisher.publish(two_leaves())
+    assert fake.labels("n01") == OWN | BOTH | {RACK: "row-7"}
+    assert publisher.notice is not None
+    assert f"{RACK} on 1 nodes" in publisher.notice
+    nodes = fake.nodes()
+    await NodeLabelsPublisher(fake.kube(), nodes, "off", print, templates=TEMPLATES).publish(two_leaves())
+    assert fake.labels("n01") == OWN | {RACK: "row-7"}
+
+
+@pytest.mark.parametrize(("mode", "templates"), [("on", ()), ("off", TEMPLATES), ("off", ())])
+async def test_switched_off_the_labels_go_and_those_of_hyperscout_stay(
+    fake: FakeKube, mode: Mode, templates: tuple[KeyTemplate, ...]
+) -> None:
+    nodes = fake.nodes()
+    await NodeLabelsPublisher(fake.kube(), nodes, "on", print, templates=TEMPLATES).publish(two_leaves())
+    fake.writes.clear()
+    said: list[str] = []
+    dry = NodeLabelsPublisher(fake.kube(), nodes, mode, said.append, templates=templates, dry_run=True)
+    await dry.publish(two_leaves())
+    assert fake.writes == []
+    assert f"n01: {RACK}: leaf-a (removed), " in said[0]
+    publisher = NodeLabelsPublisher(fake.kube(), nodes, mode, print, templates=templates)
+    await publisher.publish(two_leaves())
+    assert fake.labels("n01") == OWN | {"mine": "n01"}
+    assert fake.annotations("n01") == {}
+    await publisher.publish(two_leaves())
+    assert len(fake.writes) == 4
+
+
+async def test_a_dry_run_shows_other_keys_and_leaves_them(fake: FakeKube) -> None:
+    nodes = fake.nodes()
+    await NodeLabelsPublisher(fake.kube(), nodes, "on", print, templates=TEMPLATES[:1]).publish(two_leaves())
+    fake.writes.clear()
+    said: list[str] = []
+    publisher = NodeLabelsPublisher(fake.kube(), nodes, "dry-run", said.append, templates=TEMPLATES[1:])
+    await publisher.publish(two_leaves())
+    assert fake.writes == []
+    assert f"n01: {RACK}: leaf-a (removed), example.com/tier-0: leaf-a (new), {TOP}: core (new)\n" in said[0]
+
+
+@pytest.mark.parametrize(("overlap", "far"), [("keep", {CORE: "core", TOP: "core"}), ("yield", {})])
+async def test_a_far_domain_that_is_held_back_takes_no_near_label_away(
+    fake: FakeKube, overlap: OverlapPolicy, far: dict[str, str]
+) -> None:
+    held = [NOTHING_HELD]
+
+    async def held_back(topology: Topology) -> Held:
+        return held[0]
+
+    publisher = NodeLabelsPublisher(
+        fake.kube(), fake.nodes(), "on", print, templates=TEMPLATES, held=held_back, overlap=overlap
+    )
+    topology = two_leaves()
+    await publisher.publish(topology)
+    held[0] = Held(frozenset({"core"}))
+    await publisher.publish(topology)
+    near = {LEAF: "leaf-a", RACK: "leaf-a", "example.com/tier-0": "leaf-a"}
+    assert fake.labels("n01") == {"mine": "n01"} | near | far

@@ -16,6 +16,7 @@ from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
 from hyperscout_publish.nodes.domain_marks import DomainMarks
 from hyperscout_publish.nodes.kueue import KueuePublisher
+from hyperscout_publish.nodes.label_keys import key_templates
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.taint_policy import TaintSettings
@@ -131,6 +132,7 @@ def _node_writers(
             nodes,
             settings.node_labels,
             say,
+            templates=key_templates(settings.node_label_keys),
             held=hypernodes.held,
             overlap=settings.overlap,
             dry_run=dry_run,

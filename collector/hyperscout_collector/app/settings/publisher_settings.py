@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from hyperscout_formats.text.reporters import CLUSTER_FORM, is_cluster
 from hyperscout_kubernetes.paths import NAME_FORM, is_name
+from hyperscout_publish.nodes.label_keys import key_templates
 from hyperscout_publish.slurm.blocks import sizes_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -72,6 +73,12 @@ class PublisherSettings(BaseModel):
     )
     node_labels: Mode = Field(
         "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
+    )
+    node_label_keys: tuple[str, ...] = Field(
+        (),
+        description="further label keys for the tiers, with node_labels: KEY=TIER for one tier, such as "
+        "example.com/rack=leaf, or a key for all tiers with {tier} in it, which counts from 1, or "
+        "{fabric_tier}, which counts from 0 at the leaves",
     )
     kueue_topology: ObjectName = Field(
         "", description='name of the Kueue Topology to maintain, with one level per tier; "" = none'
@@ -220,6 +227,12 @@ class PublisherSettings(BaseModel):
     def _are_block_sizes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if problem := sizes_problem(value):
             raise ValueError(problem)
+        return value
+
+    @field_validator("node_label_keys")
+    @classmethod
+    def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        key_templates(value)  # raises ValueError
         return value
 
     @field_validator("slurm_hook", "slurm_live")

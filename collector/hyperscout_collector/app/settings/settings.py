@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from hyperscout_inference.labels.cloud_labels import Keys, lists_of
 from hyperscout_mqtt.settings import MqttSettings, mqtt_problem
 from hyperscout_runtime.connections import GRPC_PORT, HEALTH_PORT, REST_PORT, host_port, is_loopback
 from hyperscout_runtime.settings import Pattern, ProcessSettings, load
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from hyperscout_collector.app.settings.estimator_settings import EstimatorSettings, estimator_problem
+from hyperscout_collector.app.settings.label_settings import LabelSettings, label_problem
 from hyperscout_collector.app.settings.publisher_settings import ObjectName, PublisherSettings
 from hyperscout_collector.decisions.measuring.nccl_windows import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
@@ -50,7 +50,13 @@ CertificateName = Annotated[str, AfterValidator(_certificate_name)]
 
 
 class CollectorSettings(
-    PublisherSettings, StoreSettings, HistorySettings, MqttSettings, EstimatorSettings, ProcessSettings
+    PublisherSettings,
+    LabelSettings,
+    StoreSettings,
+    HistorySettings,
+    MqttSettings,
+    EstimatorSettings,
+    ProcessSettings,
 ):
     """All settings of the collector. Times are in seconds if the name does not say otherwise."""
 
@@ -172,13 +178,6 @@ class CollectorSettings(
         None,
         description="file with lines `[H-]<guid> <host>`: hosts of adapters that no agent reports; "
         "`[S-]<guid> <name>` names a switch",
-    )
-    cloud_labels: Annotated[
-        tuple[Keys, ...], BeforeValidator(lists_of, json_schema_input_type=list[str | list[str]])
-    ] = Field(
-        (),
-        description="node labels that place hosts without visible links: clouds (aws, gcp, oci, coreweave, "
-        "kubernetes), or lists of label keys from the largest domain to the smallest",
     )
     compute_ports: Pattern = Field(
         None,
@@ -326,8 +325,6 @@ class CollectorSettings(
     def _check_together(self) -> "CollectorSettings":
         if self.fabric_service_account and self.fabric_service_account == self.agent_service_account:
             raise ValueError("fabric_service_account: expected another account than agent_service_account")
-        if self.kubernetes == "off" and not self.clusters and self.cloud_labels:
-            raise ValueError("cloud_labels: set kubernetes too, which reads the labels of nodes")
         if self.kubernetes == "off" and not self.clusters and self.nccl_window:
             raise ValueError(
                 "nccl_window: set kubernetes too, which reads which nodes are reserved or cordoned"
@@ -338,6 +335,9 @@ class CollectorSettings(
             _tls_problem(self)
             or _port_problem(self, "listen", "gRPC")
             or _port_problem(self, "rest_listen", "HTTP")
+            or label_problem(
+                self, self.node_label_keys, reads_nodes=self.kubernetes != "off" or bool(self.clusters)
+            )
             or estimator_problem(self, self.clusters, trusted=self.insecure or self.tls_client_ca is not None)
             or store_problem(self, insecure=self.insecure)
             or mqtt_problem(self, trusted=lambda broker: self.insecure or is_loopback(broker.host))
