@@ -6,6 +6,7 @@ It imports only NumPy and pure packages, so that it starts fast.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
@@ -65,10 +66,10 @@ something.""",
 @files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts without --nvlink.")
 @files_option("--node-labels", "`kubectl get nodes -o json`: cloud labels, for nodes without known cables.")
 @click.option(
-    "--node-map",
-    metavar="FILE",
-    type=click.Path(),
-    help="Lines `[H-]<guid> <host>` or `[S-]<guid> <switch>`.",
+    "--label-keys", multiple=True, metavar="KEY,KEY...", help="Own keys for --node-labels, farthest first."
+)
+@click.option(
+    "--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`, `[S-]<guid> <switch>`."
 )
 @click.option(
     "--nodes",
@@ -102,6 +103,7 @@ def infer(
     *,
     unnamed: bool,
     block_sizes: tuple[int, ...],
+    label_keys: Sequence[str],
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
@@ -123,13 +125,15 @@ def infer(
         raise no_option(stray[0], OF_EVIDENCE)
     if not any(evidence):
         raise click.UsageError(f"give a file of evidence: at least one of {', '.join(OF_EVIDENCE)}")
+    if label_keys and not evidence.node_labels:
+        raise click.UsageError("--label-keys: give --node-labels, the file of the nodes, too")
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once: save one of them to a file")
     keep_freed_memory()
     with permanent_objects():
         options = _options(nodes, compute_ports)
         former = None if previous is None else read_topology(previous)
-        topology, is_incomplete = _infer(evidence, node_map, options, former)
+        topology, is_incomplete = _infer(evidence, label_keys, node_map, options, former)
         if blueprint is not None:
             topology = drifted(topology, blueprint)
         lacking = gaps(topology, former, options.cluster_nodes)
@@ -173,12 +177,18 @@ def _options(nodes: str | None, compute_ports: str | None) -> "InferOptions":
 
 
 def _infer(
-    files: _Files, node_map: str | None, options: "InferOptions", previous: "Topology | None"
+    files: _Files,
+    label_keys: Sequence[str],
+    node_map: str | None,
+    options: "InferOptions",
+    previous: "Topology | None",
 ) -> "tuple[Topology, bool]":
     """Return the topology, and whether a sweep lacks devices that it names."""
     from hyperscout_formats.text.errors import FormatError
     from hyperscout_inference.fabric.inputs import FabricInputs
     from hyperscout_inference.hierarchy import infer as infer_hierarchy
+
+    from hyperscout_cli.offline.labels_of_nodes import with_labels
 
     try:
         problems: list[Problem] = []
@@ -194,7 +204,7 @@ def _infer(
             (files.ufm, _with_ufm),
             (files.netq, _with_netq),
             (files.nmx, _with_nmx),
-            (files.node_labels, _with_labels),
+            (files.node_labels, partial(with_labels, label_keys)),
         ):
             for path in paths:
                 inputs = add(inputs, path, problems)
@@ -336,16 +346,6 @@ def _with_nmx(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "
     found = nmx.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(found.problems)
     return replace(inputs, managed_gpus={**found.gpus, **inputs.managed_gpus})
-
-
-def _with_labels(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":
-    """Domains by the labels of all known clouds."""
-    from hyperscout_formats.text import node_labels
-    from hyperscout_inference.labels.cloud_labels import CLOUDS, domains_of
-
-    nodes, passed_over = node_labels.parse(read_bytes(path, "JSON"), shown(path))
-    problems.extend(passed_over)
-    return replace(inputs, labels={**domains_of(nodes, list(CLOUDS.values())), **inputs.labels})
 
 
 def _with_node_map(inputs: "FabricInputs", path: str, problems: "list[Problem]") -> "FabricInputs":

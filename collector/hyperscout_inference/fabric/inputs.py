@@ -108,6 +108,9 @@ class FabricInputs:
     managed_gpus: Mapping[str, tuple[Gpu, ...]] = field(
         default_factory=dict
     )  # GPUs as an NVLink manager reports them, by its names for hosts
+    labelled_gpus: Mapping[str, tuple[Gpu, ...]] = field(
+        default_factory=dict
+    )  # GPUs of hosts whose NVLink domain a label of their node names
     node_names: Mapping[str, str] = field(
         default_factory=dict
     )  # by the name that a host announces, the node of another cluster; "" = nodes of two clusters have it

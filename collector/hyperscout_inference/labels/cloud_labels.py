@@ -1,11 +1,11 @@
 """Read the node labels with which a cloud gives the place of its machines.
 
 Each list belongs to one cloud, the outermost domain first. A node is read with the first list of which it has
-the first label, up to the first missing label: a label after a gap has no known domain around it. A value
-counts only within the domains above it, because some clouds' values are not unique.
+a label. A value counts only within the domains above it, because some clouds' values are not unique. Where a
+node lacks a label, the domains around its next value are those of the other nodes with that value.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from hyperscout_topology.names import is_label_key, is_own_label_key
@@ -21,6 +21,7 @@ CLOUDS: Final[Mapping[str, Keys]] = {
         "oci.oraclecloud.com/rdma.network_block_id",
         "oci.oraclecloud.com/rdma.local_block_id",
     ),
+    "oci-host": ("oci.oraclecloud.com/host.network_block_id", "oci.oraclecloud.com/host.rack_id"),
     "coreweave": (
         "backend.coreweave.cloud/fabric",
         "backend.coreweave.cloud/superpod",
@@ -53,32 +54,63 @@ def _keys(item: object) -> Keys:
     if not isinstance(item, list | tuple) or not 0 < len(item) <= _MAX_KEYS:
         raise ValueError(f"expected a cloud, or 1 to {_MAX_KEYS} label keys, the farthest first: {item!r}")
     for key in item:
-        if not isinstance(key, str) or not is_label_key(key):
-            raise ValueError(f"{key!r}: expected a label key such as topology.kubernetes.io/zone")
-        if is_own_label_key(key):
-            raise ValueError(f"{key}: hyperscout writes this label and does not read it: remove the key")
+        read_key(key)
     if len(set(item)) < len(item):
         raise ValueError(f"{', '.join(item)}: the same key twice: remove one")
     return tuple(item)
 
 
+def read_key(key: object) -> str:
+    """Check a label key that is read. Raises ValueError."""
+    if not isinstance(key, str) or not is_label_key(key):
+        raise ValueError(f"{key!r}: expected a label key such as topology.kubernetes.io/zone")
+    if is_own_label_key(key):
+        raise ValueError(f"{key}: hyperscout writes this label and does not read it: remove the key")
+    return key
+
+
 def domains_of(nodes: Mapping[str, Mapping[str, str]], lists: Sequence[Keys]) -> dict[str, tuple[str, ...]]:
     """Return the domains of each node that has such labels, the outermost first, as "key=value"."""
-    found = ((node, place_of(labels, lists)) for node, labels in nodes.items())
-    return {node: path for node, path in found if path}
+    places = {node: place for node, labels in nodes.items() if (place := place_of(labels, lists))}
+    starts = {keys[:n] for keys in lists for n in range(1, len(keys) + 1)}
+    # Those without gaps come first, because they fill the gaps of the others.
+    order = sorted(set(places.values()), key=lambda x: (_keys_in(x) not in starts, -len(x), x))
+    around: dict[str, set[tuple[str, ...]]] = {}
+    paths: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for place in order:
+        paths[place] = path = _path(place, starts, around)
+        for n, domain in enumerate(path):
+            around.setdefault(domain, set()).add(path[:n])
+    return {node: path for node, place in places.items() if (path := paths[place])}
+
+
+def _path(
+    place: tuple[str, ...], starts: Collection[Keys], around: Mapping[str, Collection[tuple[str, ...]]]
+) -> tuple[str, ...]:
+    """Fill the gaps of a place. What is below a value that is in several domains is not known."""
+    if not place or _keys_in(place) in starts:
+        return place
+    *outer, nearest = place
+    known = [path for path in around.get(nearest, ()) if set(outer) <= set(path)]
+    if len(known) == 1:
+        return (*known[0], nearest)
+    above = _path(tuple(outer), starts, around)
+    return above if known else (*above, nearest)
 
 
 def place_of(labels: Mapping[str, str], lists: Sequence[Keys]) -> tuple[str, ...]:
-    """Return the domains of one node, the outermost first; () where its labels give none."""
+    """Return what the labels of one node say of its place, the outermost domain first. It may have gaps."""
     for keys in lists:
-        if path := tuple(_path(labels, keys)):
-            return path
+        if found := tuple(f"{key}={value}" for key in keys if (value := value_of(labels, key))):
+            return found
     return ()
 
 
-def _path(labels: Mapping[str, str], keys: Keys) -> Iterable[str]:
-    for key in keys:
-        value = labels.get(key, "")
-        if value.lower() in _NOTHING:
-            return
-        yield f"{key}={value}"
+def _keys_in(place: tuple[str, ...]) -> Keys:
+    return tuple(domain.partition("=")[0] for domain in place)
+
+
+def value_of(labels: Mapping[str, str], key: str) -> str:
+    """Return the value of a label; "" where it is missing or means that the domain is unknown."""
+    value = labels.get(key, "")
+    return "" if value.lower() in _NOTHING else value

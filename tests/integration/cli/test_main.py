@@ -12,7 +12,7 @@ from support.command_line import CommandLine
     ("words", "expected"),
     [
         ("hyperscout de", ["describe", "demo"]),
-        ("hyperscout infer --l", ["--lldp", "--latency"]),
+        ("hyperscout infer --l", ["--lldp", "--latency", "--label-keys"]),
         ("hyperscout get no", ["nodes"]),
     ],
 )

@@ -38,9 +38,9 @@ ALL = lists_of(list(CLOUDS))
             {f"{AWS}1": "nn-a", f"{AWS}2": "nn-b", f"{AWS}3": "nn-c"},
             (f"{AWS}1=nn-a", f"{AWS}2=nn-b", f"{AWS}3=nn-c"),
         ),
-        ({f"{AWS}1": "nn-a", f"{AWS}3": "nn-c"}, (f"{AWS}1=nn-a",)),
-        ({f"{AWS}3": "nn-c", "topology.kubernetes.io/region": "r"}, ("topology.kubernetes.io/region=r",)),
-        ({f"{AWS}1": "", f"{AWS}2": "nn-b"}, None),
+        ({f"{AWS}1": "nn-a", f"{AWS}3": "nn-c"}, (f"{AWS}1=nn-a", f"{AWS}3=nn-c")),
+        ({f"{AWS}3": "nn-c", "topology.kubernetes.io/region": "r"}, (f"{AWS}3=nn-c",)),
+        ({f"{AWS}1": "", f"{AWS}2": "nn-b"}, (f"{AWS}2=nn-b",)),
         (
             {"cloud.google.com/gce-topology-block": "b", "cloud.google.com/gce-topology-subblock": "s"},
             ("cloud.google.com/gce-topology-block=b", "cloud.google.com/gce-topology-subblock=s"),
@@ -65,7 +65,11 @@ ALL = lists_of(list(CLOUDS))
                 "backend.coreweave.cloud/leafgroup=2",
             ),
         ),
-        ({"topology.kubernetes.io/zone": "z"}, None),
+        ({"topology.kubernetes.io/zone": "z"}, ("topology.kubernetes.io/zone=z",)),
+        (
+            {"oci.oraclecloud.com/host.network_block_id": "n", "oci.oraclecloud.com/host.rack_id": "r"},
+            ("oci.oraclecloud.com/host.network_block_id=n", "oci.oraclecloud.com/host.rack_id=r"),
+        ),
         ({"kubernetes.io/hostname": "x"}, None),
         ({}, None),
     ],
@@ -73,6 +77,39 @@ ALL = lists_of(list(CLOUDS))
 def test_what_labels_say(labels: Mapping[str, str], expected: tuple[str, ...] | None) -> None:
     assert domains_of({"n": labels}, ALL) == ({} if expected is None else {"n": expected})
     assert domains_of({"n": labels}, ()) == {}
+
+
+@pytest.mark.parametrize(
+    ("others", "labels", "expected"),
+    [
+        ([], "--3", "--3"),
+        (["123"], "--3", "123"),
+        (["123"], "-23", "123"),
+        (["123"], "1-3", "123"),
+        (["123", "124"], "--3", "123"),
+        (["123", "723"], "--3", ""),
+        (["123", "723"], "7-3", "723"),
+        (["123", "723"], "-23", ""),
+        (["123", "153"], "1-3", "1"),
+        (["12"], "-23", "123"),
+        (["723"], "1-3", "1-3"),
+        (["-23"], "--3", "-23"),
+        (["-23", "12"], "--3", "123"),
+    ],
+)
+def test_a_label_that_a_node_lacks_is_that_of_the_others_with_its_next_value(
+    others: list[str], labels: str, expected: str
+) -> None:
+    """A node's labels far, mid and near as one text, with a hyphen for each that it lacks."""
+    keys = ("far", "mid", "near")
+
+    def of(text: str) -> dict[str, str]:
+        return {key: value for key, value in zip(keys, text, strict=False) if value != "-"}
+
+    nodes = {f"n{i}": of(text) for i, text in enumerate([labels, *others])}
+    path = tuple(f"{key}={value}" for key, value in of(expected).items())
+    for order in (nodes, dict(reversed(nodes.items()))):
+        assert domains_of(order, [keys]).get("n0", ()) == path
 
 
 @pytest.mark.parametrize(
@@ -93,6 +130,17 @@ def test_the_setting(text: str, expected: object, tmp_path: Path, monkeypatch: p
     assert load_settings(file).cloud_labels == expected
     monkeypatch.setenv("HYPERSCOUT_COLLECTOR_CLOUD_LABELS", '["oci"]')
     assert load_settings(file).cloud_labels == (CLOUDS["oci"],)
+
+
+@pytest.mark.parametrize("key", ["a b", "hyperscout.io/nvlink"])
+def test_keys_of_nvlink_that_are_refused(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"kubernetes: dry-run\nnvlink_labels: [nvidia.com/gpu.clique, {key}]\n")
+    with pytest.raises(SettingsError, match=r"expected a label key|does not read it"):
+        load_settings(file)
+    file.write_text("nvlink_labels: [nvidia.com/gpu.clique]\n")
+    with pytest.raises(SettingsError, match="nvlink_labels: set kubernetes too"):
+        load_settings(file)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +222,7 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
     generations = Offers(GenerationSettings(), None, 0)
     work = Pipeline(
         Inference(
-            InferenceSettings(cloud_labels=(CLOUDS["kubernetes"],)),
+            InferenceSettings(cloud_labels=(CLOUDS["kubernetes"],), nvlink_labels=("clique",)),
             SweepTexts(cast(EvidenceStore, None)),
             generations,
             timer=lambda: 0.0,
@@ -203,8 +251,13 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
                 cluster.labels = {node: of | {"beat": str(len(labels))} for node, of in labels.items()}
                 work.cluster_changed()
                 work.cluster_changed()
+            cluster.labels = {node: of | {"clique": "1"} for node, of in cluster.labels.items()}
+            work.cluster_changed()
+            await inferred.get()
+            assert generations.offered is not None
+            assert [h.source for h in generations.offered.hypernodes if h.tier == 1] == ["nvlink"]
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await work.close()
-    assert work.inferences == 4
+    assert work.inferences == 5

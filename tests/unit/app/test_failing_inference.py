@@ -242,7 +242,7 @@ async def test_an_exception_before_inference_is_a_failure_of_inference(
                 patch.setattr(rig.pipeline._view, "snapshot", raising)
                 rig.report("n1", "swp9")
             else:
-                patch.setattr(rig.pipeline._inference, "labels_of", raising)
+                patch.setattr(rig.pipeline._inference, "with_labels", raising)
                 rig.pipeline.cluster_changed()
             await until(task, lambda: rig.stale() == {"InferenceFailed"})
             assert "ValueError: planted" in rig.pipeline.problems[0]

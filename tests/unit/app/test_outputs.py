@@ -101,6 +101,27 @@ async def test_each_cluster_has_publishers_and_watches_of_its_own(kubernetes: st
     assert list(found.nodes) == ([""] if kube is not None else []) + ["east"]
 
 
+@pytest.mark.parametrize(
+    ("key", "is_read"), [("topology.kubernetes.io/zone", True), ("nvidia.com/gpu.clique", True), ("x", False)]
+)
+async def test_a_label_that_is_read_is_a_change_of_the_cluster(key: str, is_read: bool) -> None:
+    given = {
+        "kubernetes": "publish",
+        "cloud_labels": ["kubernetes"],
+        "nvlink_labels": ["nvidia.com/gpu.clique"],
+    }
+    fake = FakeKube()
+    fake.add_node("n1")
+    context = Context(load_settings(None, given), fake.kube())
+    nodes = build_publishers(context).nodes[""]
+    fake.follow(nodes)
+    changes: list[None] = []
+    context.signals.cluster_changed.subscribe(lambda: changes.append(None))
+    fake.add_node("n1", {key: "1"})
+    fake.follow(nodes)
+    assert bool(changes) is is_read
+
+
 async def test_another_cluster_is_read_before_anything_is_published_there() -> None:
     fake = FakeKube()
 

@@ -73,6 +73,30 @@ def test_labels_of_nodes(run: CommandLine, tmp_path: Path, keys: tuple[str, ...]
     assert {(h["tier"], h["source"]) for h in found["hypernodes"]} == {(1, "labels"), (2, "labels")}
 
 
+def test_own_keys_of_nodes(run: CommandLine, tmp_path: Path) -> None:
+    keys = ("example.com/row", "example.com/rack")
+    file = write(tmp_path / "nodes.json", labelled(keys))
+    found = inferred(run, "--node-labels", file, "--label-keys", ",".join(keys))
+    assert lowest(found) == set(FABRIC.truth.tiers[0])
+    assert "the tree is empty" in run("infer", "--node-labels", file).err
+    for given, words in (
+        (["--node-labels", file, "--label-keys", "a b"], "--label-keys: 'a b': expected a label key"),
+        (["--nmx", file, "--label-keys", "a"], "--label-keys: give --node-labels"),
+    ):
+        ran = run("infer", *given)
+        assert (ran.code, ran.out) == (2, "")
+        assert words in ran.err
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpu.clique", "topology.k8s.aws/capacity-block-id"])
+def test_nvlink_domains_by_labels_of_nodes(run: CommandLine, tmp_path: Path, key: str) -> None:
+    nodes = [(host, {key: f"11111111-1111-1111-1111-111111111111.{DOMAIN[host]}"}) for host in FABRIC.hosts]
+    items = [{"kind": "Node", "metadata": {"name": name, "labels": of}} for name, of in nodes]
+    found = inferred(run, "--node-labels", write(tmp_path / "nodes.json", {"items": items}))
+    assert lowest(found) == set(FABRIC.truth.tiers[0])
+    assert {h["tierName"] for h in found["hypernodes"]} == {"nvlink"}
+
+
 def test_what_is_wrong_with_a_file_is_said(run: CommandLine, tmp_path: Path) -> None:
     graph = write(tmp_path / "graph.json", netq_graph(FABRIC))
     for option in ("--ufm", "--nmx", "--node-labels"):

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 
 from hyperscout_inference.labels.cloud_labels import place_of
+from hyperscout_inference.labels.nvlink_labels import nvlink_key
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, why_down
@@ -83,8 +84,7 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
             before is None
             or after is None
             or why_down(before) != why_down(after)
-            or place_of(before["metadata"]["labels"], settings.cloud_labels)
-            != place_of(after["metadata"]["labels"], settings.cloud_labels)
+            or _labels_read(settings, before) != _labels_read(settings, after)
             or hypernodes.others
         ):
             cluster_changed()
@@ -104,6 +104,12 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
         services = {f"{name}/{service}": run for service, run in services.items()}
     cluster = KubernetesCluster(nodes, hypernodes.hypernodes, settings.overlap)
     return ClusterOutputs(tuple(publishers), services, nodes, cluster, events)
+
+
+def _labels_read(settings: CollectorSettings, node: Object) -> object:
+    """What the labels of a node tell inference."""
+    labels = node["metadata"]["labels"]
+    return place_of(labels, settings.cloud_labels), nvlink_key(labels, settings.nvlink_labels)
 
 
 def _node_writers(

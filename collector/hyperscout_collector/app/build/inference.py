@@ -74,7 +74,7 @@ async def build_inference(
         blueprint = BlueprintFile(settings.blueprint, partial(signals.inputs_changed, BLUEPRINT))
         await BoundedExecutor("blueprint")(blueprint.read)
     inference = Inference(
-        InferenceSettings(options, node_map, settings.cloud_labels),
+        InferenceSettings(options, node_map, settings.cloud_labels, settings.nvlink_labels),
         evidence.texts,
         Generations(
             generation_settings(settings),

@@ -21,6 +21,7 @@ from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
 from hyperscout_inference.hierarchy.history import forget
 from hyperscout_inference.labels.cloud_labels import Keys, domains_of
+from hyperscout_inference.labels.nvlink_labels import labelled_gpus
 from hyperscout_runtime.errors import described
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
@@ -57,11 +58,13 @@ def uncollected() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class InferenceSettings:
-    """`node_map`: adapter GUID -> host. `cloud_labels`: the label keys of nodes, per cloud."""
+    """`node_map`: adapter GUID -> host. `cloud_labels`: the label keys of nodes, per cloud. `nvlink_labels`:
+    the label keys that name NVLink domains."""
 
     options: InferOptions = field(default_factory=InferOptions)
     node_map: Mapping[int, str] = field(default_factory=dict)
     cloud_labels: tuple[Keys, ...] = ()
+    nvlink_labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,13 @@ class Inference:
     def published(self) -> Topology | None:
         return self.generations.published
 
-    def labels_of(self, view: ClusterView) -> Mapping[str, tuple[str, ...]]:
-        """The domains that the cloud's labels name, by node."""
-        return domains_of(view.labels, self._settings.cloud_labels)
+    def with_labels(self, inputs: FabricInputs, view: ClusterView) -> FabricInputs:
+        """The inputs with what the labels of nodes say; the same object if they say nothing else."""
+        labels = domains_of(view.labels, self._settings.cloud_labels)
+        gpus = labelled_gpus(view.labels, self._settings.nvlink_labels)
+        if labels == inputs.labels and gpus == inputs.labelled_gpus:
+            return inputs
+        return replace(inputs, labels=labels, labelled_gpus=gpus)
 
     def accept_losses(self, topology: Topology) -> None:
         """Forget the nodes, links and switches that are missing from this topology. Does not block."""
@@ -206,9 +213,7 @@ class Inference:
             known = ((guid, x if x in nodes else names.get(x, x)) for guid, x in node_map.items())
             node_map = {guid: node for guid, node in known if node}
         resolved = resolve(evidence, self._texts, node_map, previous, self._alone(), names)
-        if labels := self.labels_of(view):
-            resolved = replace(resolved, inputs=replace(resolved.inputs, labels=labels))
-        return resolved
+        return replace(resolved, inputs=self.with_labels(resolved.inputs, view))
 
     def _topology_of(self, resolved: Resolved, view: ClusterView) -> Topology:
         options = self._settings.options
@@ -217,7 +222,7 @@ class Inference:
         if not self._measured_enough():
             options = replace(options, latency_places=False)
         found = infer(self._add_health(resolved.inputs), options, self._previous())
-        if self._settings.cloud_labels and view.unknown:
+        if (self._settings.cloud_labels or self._settings.nvlink_labels) and view.unknown:
             # Their labels, which may be all that shows these nodes, cannot be read.
             lacking = (x for x in found.nodes_without_evidence if cluster_of(x) not in view.unknown)
             found = replace(found, nodes_without_evidence=tuple(lacking))

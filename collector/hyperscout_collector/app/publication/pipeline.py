@@ -272,7 +272,10 @@ class Pipeline:
         """The cluster changed: infer again if inference uses the change, else offer the last result again."""
         view, last = self._cluster.view(), self._last
         try:
-            same = last is not None and self._inference.labels_of(view) == last.resolved.inputs.labels
+            same = (
+                last is not None
+                and self._inference.with_labels(inputs := last.resolved.inputs, view) is inputs
+            )
         except Exception:  # inference raises it too, and reports it
             same = False
         if last is None or not same or view.expected != self._expected:

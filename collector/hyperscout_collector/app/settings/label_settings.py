@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from hyperscout_inference.labels.cloud_labels import Keys, lists_of
+from hyperscout_inference.labels.cloud_labels import Keys, lists_of, read_key
 from hyperscout_publish.nodes.label_keys import key_templates
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 
 class LabelSettings(BaseModel):
@@ -15,16 +15,26 @@ class LabelSettings(BaseModel):
         tuple[Keys, ...], BeforeValidator(lists_of, json_schema_input_type=list[str | list[str]])
     ] = Field(
         (),
-        description="node labels that place hosts without visible links: clouds (aws, gcp, oci, coreweave, "
-        "kubernetes), or lists of label keys from the largest domain to the smallest",
+        description="node labels that place hosts without visible links: clouds (aws, gcp, oci, oci-host, "
+        "coreweave, kubernetes), or lists of label keys from the largest domain to the smallest",
+    )
+    nvlink_labels: tuple[Annotated[str, AfterValidator(read_key)], ...] = Field(
+        (),
+        description="node labels with the NVLink domain of hosts whose GPUs no agent and no manager reports, "
+        "such as nvidia.com/gpu.clique; the first that a node has counts",
     )
 
 
 def label_problem(settings: LabelSettings, written: Sequence[str], *, reads_nodes: bool) -> str | None:
     """Return what is wrong with the labels that are read. `written`: the setting `node_label_keys`."""
-    if settings.cloud_labels and not reads_nodes:
-        return "cloud_labels: set kubernetes too, which reads the labels of nodes"
+    read = {
+        "cloud_labels": [key for keys in settings.cloud_labels for key in keys],
+        "nvlink_labels": settings.nvlink_labels,
+    }
     ours = {key for template in key_templates(written) for key in template.possible_keys()}
-    if both := ours.intersection(key for keys in settings.cloud_labels for key in keys):
-        return f"cloud_labels: node_label_keys writes {min(both)}, which is not read back: remove one"
+    for name, keys in read.items():
+        if keys and not reads_nodes:
+            return f"{name}: set kubernetes too, which reads the labels of nodes"
+        if both := ours.intersection(keys):
+            return f"{name}: node_label_keys writes {min(both)}, which is not read back: remove one"
     return None

@@ -1,0 +1,37 @@
+"""Reads what labels of nodes say of their places and their NVLink domains, for `infer --node-labels`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+from hyperscout_formats.text import node_labels
+from hyperscout_formats.text.errors import Problem
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.labels.cloud_labels import CLOUDS, Keys, domains_of, lists_of
+from hyperscout_inference.labels.nvlink_labels import NVLINK_KEYS, labelled_gpus
+
+from hyperscout_cli.shared.files import read_bytes, shown
+
+
+def with_labels(
+    label_keys: Sequence[str], inputs: FabricInputs, path: str, problems: list[Problem]
+) -> FabricInputs:
+    """Return the inputs with what the file says by own label keys, and by those of all known clouds.
+
+    `label_keys`: keys with commas, the farthest first. Raises UsageError and FormatError.
+    """
+    lists = _lists(label_keys)
+    nodes, passed_over = node_labels.parse(read_bytes(path, "JSON"), shown(path))
+    problems.extend(passed_over)
+    return replace(
+        inputs,
+        labels={**domains_of(nodes, lists), **inputs.labels},
+        labelled_gpus={**labelled_gpus(nodes, NVLINK_KEYS), **inputs.labelled_gpus},
+    )
+
+
+def _lists(label_keys: Sequence[str]) -> Sequence[Keys]:
+    try:
+        return (*lists_of([text.split(",") for text in label_keys]), *CLOUDS.values())
+    except ValueError as error:
+        raise click.UsageError(f"--label-keys: {error}") from error
