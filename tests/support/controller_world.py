@@ -53,6 +53,7 @@ class Server(FakeKube):
             found = copy.deepcopy(self.objects[path])
             found["spec"] |= {"schedulingGates": [], "affinity": body["spec"]["affinity"]}
             found["metadata"]["annotations"] |= body["metadata"]["annotations"]
+            found["metadata"]["labels"] |= body["metadata"].get("labels", {})
             self.put(path, found)
             self.told(copy.deepcopy(found))
             return found

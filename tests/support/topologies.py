@@ -155,3 +155,16 @@ def cabled(topology: Topology, usual: Rate, **slower: tuple[Rate, ...]) -> Topol
     adapters = tuple(Adapter(name, name, "mlx5_0") for name in up if not name.startswith("sw-"))
     switches = tuple(Switch(s, s, h.tier) for h in topology.hypernodes for s in h.switches)
     return replace(topology, adapters=adapters, links=LinkTable.of(links), switches=switches)
+
+
+def towers(first: str, *others: str) -> Topology:
+    """Tiers of these names: n1 and n2 are in the domain `near` of the first one, n3 is in `alone`. Each other
+    tier is one domain, called as the tier."""
+    every, children, rows = ("n1", "n2", "n3"), ("alone", "near"), []
+    for name, nodes in (("near", every[:2]), ("alone", every[2:])):
+        rows.append(hypernode(name, nodes, tier_name=first, parent=others[0]))
+    for name, parent in zip(others, (*others[1:], None), strict=True):
+        tier = rows[-1].tier + 1
+        rows.append(hypernode(name, every, children=children, tier=tier, tier_name=name, parent=parent))
+        children = (name,)
+    return Topology(1, tuple(rows))

@@ -42,11 +42,18 @@ def may_run(pod_spec: Object, node: Object) -> bool:
 
 
 def opened(
-    found: Object, rank: int, node: str, now_ns: int, ranks: int = 1, told: str = "", zone: Zone | None = None
+    found: Object,
+    rank: int,
+    node: str,
+    now_ns: int,
+    ranks: int = 1,
+    told: str = "",
+    zone: Zone | None = None,
+    **labels: str,
 ) -> Object:
     """The patch that opens the gate of a pod. `told`: where rank 0 is."""
     kept = keep(found)
-    return opening(kept, Open(seen(kept), rank, node, ranks, told, zone), now_ns)
+    return opening(kept, Open(seen(kept), rank, node, ranks, told, zone), now_ns, labels)
 
 
 def seated(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -91,7 +91,8 @@ class Gates:
         fast = kube.paced(RateLimit(_WRITES_PER_S, _BURST, clock=timer))
         slow = kube.paced(RateLimit(_EVENTS_PER_S, _EVENTS_BURST, clock=timer))
         self.pods = Reflector(kube, PATH, keep=keep, changed=self._pod_changed, key=by_namespace, rng=rng)
-        self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns)
+        labelled_by = placements if settings.pod_labels else None
+        self._writer = GangWriter(fast, namespace, self._written, self.pods.learn, clock_ns, labelled_by)
         self._placements = placements
         self._requests = PlacementRequests(placements, masks, clock_ns)
         self._owners = Owners(kube, self._requests.forest, timer)
@@ -219,8 +220,7 @@ class Gates:
         """Determine which nodes of the gang's plan accept no pods now, and report a change to its machine."""
         plan = record.machine.plan
         names = set(plan.nodes) if plan is not None else ()
-        get = self._nodes.get
-        down = frozenset(x for x in names if (node := get(x)) is None or why_down(node) is not None)
+        down = frozenset(x for x in names if (node := self._nodes.get(x)) is None or why_down(node))
         if down != record.down:
             record.down = down
             self._tell(record, e.NodesDown(down))

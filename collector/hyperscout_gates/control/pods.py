@@ -5,14 +5,17 @@ it. The annotation contains the pod's uid, so that a copy of it on another pod i
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.demands.eligible import DEMANDS
 from hyperscout_runtime.units import rfc3339
+from hyperscout_topology.names import tier_name
 
 from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Open, Pod
@@ -30,6 +33,7 @@ RANKS = "hyperscout.io/ranks"
 COORDINATOR = "hyperscout.io/coordinator"
 NUMA_ZONE = "hyperscout.io/numa-zone"
 NICS = "hyperscout.io/nics"
+_NVLINK, _LEAF = tier_name(0), tier_name(1)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _KEPT = ("labels", "ownerReferences", "creationTimestamp")
@@ -127,10 +131,22 @@ def mark_of(pod: Object) -> Mark | None:
         return None
 
 
-def opening(kept: Object, asked: Open, now_ns: int) -> Object:
+def labels_at(forest: Forest, node: str) -> dict[str, str]:
+    """Return the labels with the leaf and the NVLink domain of a pod on the node. One host alone is none."""
+    at = forest.index.get(node)
+    found: dict[str, str] = {}
+    for layer in forest.layers if at is not None else ():
+        domain = int(layer.of_node[at])
+        is_alone = layer.stop[domain] - layer.start[domain] == 1
+        if layer.tier_name == _LEAF or (layer.tier_name == _NVLINK and not is_alone):
+            found[f"hyperscout.io/{layer.tier_name}"] = layer.names[domain]
+    return found
+
+
+def opening(kept: Object, asked: Open, now_ns: int, labels: Mapping[str, str]) -> Object:
     """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
 
-    Other gates remain. The pin is added to the node affinity that the pod already has.
+    Other gates remain. The pin is added to the node affinity that the pod already has. `labels` are added.
     """
     metadata, zone = kept["metadata"], asked.zone
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -146,7 +162,7 @@ def opening(kept: Object, asked: Open, now_ns: int) -> Object:
     if terms != [{}] and kept["gate"]["version"]:
         guard["resourceVersion"] = kept["gate"]["version"]  # keep a term that another client adds
     return {
-        "metadata": {**guard, "annotations": annotations},
+        "metadata": {**guard, "annotations": annotations, **({"labels": {**labels}} if labels else {})},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": GATE}],
             "affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": pinned}}},

@@ -7,7 +7,7 @@ Each request produces one event, whatever its outcome.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
 from hyperscout_kubernetes.errors import (
@@ -18,9 +18,11 @@ from hyperscout_kubernetes.errors import (
     RejectedError,
 )
 from hyperscout_kubernetes.paths import api_path
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.book.reservation import NotReadyError
 
 from hyperscout_gates.control.gang_record import GangRecord
-from hyperscout_gates.control.pods import deletion, opening, path_of
+from hyperscout_gates.control.pods import deletion, labels_at, opening, path_of
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.gang_plan import SELECTOR, GangPlan, PlanError, from_object, name_of, to_object
 
@@ -35,7 +37,10 @@ Write = e.StorePlan | e.DeletePlan | e.Open | e.DeletePod
 
 
 class GangWriter:
-    """Executes writes. `answer(record, event)` receives each outcome, `learn` each patched pod."""
+    """Executes writes. `answer(record, event)` receives each outcome, `learn` each patched pod.
+
+    `labelled_by`: pods get labels with the domains of their nodes in this; None = no labels.
+    """
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class GangWriter:
         answer: Callable[[GangRecord, e.Event], None],
         learn: Callable[[Object], None],
         clock_ns: Callable[[], int],
+        labelled_by: Placements | None = None,
     ) -> None:
         self.problem: str | None = None
         self._kube = kube
@@ -52,6 +58,7 @@ class GangWriter:
         self._answer = answer
         self._learn = learn
         self._clock_ns = clock_ns
+        self._labelled_by = labelled_by
         self._waiting: asyncio.Queue[tuple[GangRecord, Write]] = asyncio.Queue()
         self._stored: set[str] = set()  # names of existing ConfigMaps
 
@@ -121,7 +128,7 @@ class GangWriter:
             kept = record.pods.get(uid)
             if kept is None:
                 return e.NotOpened(uid, "it is gone")
-            body = opening(kept, write, self._clock_ns())
+            body = opening(kept, write, self._clock_ns(), self._labels_at(write.node))
             query = {"fieldManager": MANAGER}
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S
@@ -131,6 +138,14 @@ class GangWriter:
             return e.Opened(uid)
         await self._kube.write("DELETE", path_of(write.pod), deletion(write.pod), timeout_s=_TIMEOUT_S)
         return e.PodDeleted(uid)
+
+    def _labels_at(self, node: str) -> Mapping[str, str]:
+        if self._labelled_by is None:
+            return {}
+        try:
+            return labels_at(self._labelled_by.capacity.forest, node)
+        except NotReadyError:  # after a restart the plan may be known before the topology
+            return {}
 
     async def _store(self, plan: GangPlan) -> e.Event:
         try:

@@ -86,6 +86,7 @@ class GateSettings:
     drain_after_s: float = 600.0  # how long a gang waits until a domain is kept for it; 0 = no domain is kept
     defragment_every_s: float = 0.0  # between plans for the first waiting gang; 0 = no plans
     defragment_most_moves: int = 64  # most workers that a plan moves
+    pod_labels: bool = False  # label pods with their leaf and NVLink domain
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@
   "gates_namespace" (include "hyperscout.gangs" .)
   "gates_replace_after_s" .Values.gates.replaceAfterSeconds
   "gates_hot_swap" .Values.gates.hotSwap
+  "gates_pod_labels" .Values.gates.podLabels
   "gates_on_degradation" .Values.gates.onDegradation.action
   "gates_degraded_wait_s" .Values.gates.onDegradation.waitSeconds
   "gates_moves_per_hour" .Values.gates.onDegradation.movesPerHour

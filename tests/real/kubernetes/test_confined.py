@@ -38,7 +38,8 @@ async def patch(client: Kube, name: str, body: Object, content: str = STRATEGIC)
 
 async def place(client: Kube, found: Object, node: str = "n1") -> Object:
     """What the collector itself sends to open a gate."""
-    return await patch(client, found["metadata"]["name"], opened(found, 0, node, NOW_NS))
+    labels = {"hyperscout.io/leaf": "leaf-1"}
+    return await patch(client, found["metadata"]["name"], opened(found, 0, node, NOW_NS, **labels))
 
 
 IMAGE = {"spec": {"containers": [{"name": "c", "image": "evil.invalid/miner"}]}}

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from hyperscout_gates.control import controller
 from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL
+from hyperscout_gates.state.gang_state import GateSettings
 from hyperscout_gates.state.machine import GangMachine
-from support.controller_world import NODES, World, running
+from support.controller_world import NODES, PODS, World, running
 from support.fake_kube import Object
 from support.waiting import until
 
@@ -56,6 +58,20 @@ async def test_a_gang_that_raises_is_parked_and_another_is_placed(monkeypatch: p
         await until(lambda: len(world.opened("bad")) == 2)
         assert not world.gates.problems
         assert sorted(world.opened("bad") + world.opened("good")) == NODES
+
+
+@pytest.mark.parametrize(("wanted", "labels"), [(True, {"hyperscout.io/leaf": "leaf-a"}), (False, {})])
+async def test_opened_pods_have_labels_of_their_place_on_request(
+    wanted: bool, labels: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(GateSettings(patience_s=0.0, pod_labels=wanted))
+    async with running(world, monkeypatch):
+        world.submit("good", 2)
+        await until(lambda: len(world.opened("good")) == 2)
+        assert world.opened("good") == ["n01", "n02"]
+        for pod in ("good-0", "good-1"):
+            found = world.server.objects[f"{PODS}/{pod}"]["metadata"]["labels"]
+            assert found == {GANG_LABEL: "good", SIZE_LABEL: "2"} | labels
 
 
 async def test_a_gang_for_which_the_placer_raises_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:

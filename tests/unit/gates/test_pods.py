@@ -15,17 +15,20 @@ from hyperscout_gates.control.pods import (
     deletion,
     is_ours,
     keep,
+    labels_at,
     mark_of,
     seen,
 )
 from hyperscout_gates.degradation.hook import HOOK, Hook
 from hyperscout_gates.state.events import Pod
 from hyperscout_gates.state.gang import GATE, GangError
+from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.numa_zones import Zone
 from hyperscout_placer.demands.eligible import demands_key
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import Object, pod
+from support.topologies import towers
 from support.workloads import opened
 
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -275,6 +278,24 @@ def test_the_name_by_which_other_pods_reach_a_pod(spec: Object, host: str | None
 def test_the_patch_names_the_numa_zone_of_the_plan(zone: Zone | None, expected: dict[str, str]) -> None:
     annotations = opened(train_pod(), 3, "n1", 10**9, zone=zone)["metadata"]["annotations"]
     assert {key: annotations[key] for key in (NUMA_ZONE, NICS) if key in annotations} == expected
+
+
+def test_labels_are_part_of_the_patch_and_those_of_the_pod_stay() -> None:
+    assert "labels" not in opened(train_pod(), 3, "n1", 10**9)["metadata"]
+    patch = opened(train_pod(), 3, "n1", 10**9, **{"hyperscout.io/leaf": "l1"})
+    assert patch["metadata"]["labels"] == {"hyperscout.io/leaf": "l1"}
+
+
+@pytest.mark.parametrize(
+    ("node", "labels"),
+    [
+        ("n1", {"hyperscout.io/nvlink": "near", "hyperscout.io/leaf": "leaf"}),
+        ("n3", {"hyperscout.io/leaf": "leaf"}),  # alone in its NVLink domain
+        ("unknown", {}),
+    ],
+)
+def test_the_labels_of_a_pod_on_a_node(node: str, labels: dict[str, str]) -> None:
+    assert labels_at(Forest.of(towers("nvlink", "leaf", "pod")), node) == labels
 
 
 def test_the_pin_is_added_to_every_term_that_is_there() -> None:

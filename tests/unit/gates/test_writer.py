@@ -20,6 +20,7 @@ from hyperscout_kubernetes.errors import (
     RejectedError,
     UnreachableError,
 )
+from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.cluster.answer import Cost, Placement
 from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.fake_kube import FakeKube, failing
@@ -44,13 +45,18 @@ class Server(FakeKube):
 
 
 class Desk:
-    def __init__(self) -> None:
+    def __init__(self, labelled_by: Placements | None = None) -> None:
         self.server = Server()
         self.answers: list[e.Event] = []
         self.learned: list[Any] = []
         kube = cast("Kube", self.server)
         self.writer = GangWriter(
-            kube, "own", lambda _, event: self.answers.append(event), self.learned.append, lambda: 0
+            kube,
+            "own",
+            lambda _, event: self.answers.append(event),
+            self.learned.append,
+            lambda: 0,
+            labelled_by,
         )
         self.entry = GangRecord(GangMachine("ns/Job/a", "u", GateSettings()))
 
@@ -80,6 +86,13 @@ def with_pod(desk: Desk) -> None:
     spec = {"schedulingGates": [{"name": "hyperscout.io/topology"}], "containers": []}
     found = desk.server.put(POD, {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": spec})
     desk.entry.pods["u1"] = keep(found)
+
+
+async def test_a_gate_opens_without_labels_while_no_topology_is_known() -> None:
+    desk = Desk(Placements(clock_ns=lambda: 0, timer=lambda: 0.0))
+    with_pod(desk)
+    assert await desk.write(OPEN) == [e.Opened("u1")]
+    assert "labels" not in desk.server.writes[-1][2]["metadata"]
 
 
 async def test_a_plan_is_made_then_changed_then_deleted() -> None:

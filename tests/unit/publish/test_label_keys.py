@@ -12,27 +12,11 @@ from hyperscout_publish.nodes.tier_labels import Patch, tier_labels
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import hypernode
 from support.fake_kube import merge
-from support.topologies import pods
+from support.topologies import pods, towers
 
 DOMAIN, FABRIC = "accelerator.topograph.run/domain", "fabric.topograph.run/tier-"
 TOPOGRAPH = (f"{DOMAIN}=nvlink", FABRIC + "{fabric_tier}")
-
-
-def racks(*tier_names: str) -> Topology:
-    """The nodes n1 to n3 in one domain of each tier; in tier 1, n3 is alone."""
-    first, *others = tier_names
-    rows = [
-        hypernode("near", ("n1", "n2"), parent=others[0], tier_name=first),
-        hypernode("alone", ("n3",), parent=others[0], tier_name=first),
-    ]
-    below: tuple[str, ...] = ("alone", "near")
-    for tier, name in enumerate(others, 2):
-        parent = others[tier - 1] if tier - 1 < len(others) else None
-        rows.append(hypernode(name, (), children=below, tier=tier, tier_name=name, parent=parent))
-        below = (name,)
-    return Topology(1, tuple(rows))
 
 
 def labels(topology: Topology, *entries: str) -> dict[str, dict[str, str]]:
@@ -54,14 +38,14 @@ def test_the_fabrics_tiers_count_from_0_and_the_others_from_1() -> None:
 
 
 def test_nvlink_is_no_tier_of_the_fabric() -> None:
-    found = labels(racks("nvlink", "leaf", "pod"), *TOPOGRAPH, "example.com/{tier}")
+    found = labels(towers("nvlink", "leaf", "pod"), *TOPOGRAPH, "example.com/{tier}")
     outer = {f"{FABRIC}0": "leaf", f"{FABRIC}1": "pod", "example.com/2": "leaf", "example.com/3": "pod"}
     assert found["n1"] == {DOMAIN: "near", "example.com/1": "near"} | outer
     assert found["n3"] == {"example.com/1": "alone"} | outer, "one host alone is no NVLink domain"
 
 
 def test_nvlink_domains_that_are_the_leaves_too_count_as_leaves() -> None:
-    found = labels(racks("nvlink", "pod"), *TOPOGRAPH)
+    found = labels(towers("nvlink", "pod"), *TOPOGRAPH)
     assert found["n1"] == {DOMAIN: "near", f"{FABRIC}0": "near", f"{FABRIC}1": "pod"}
     assert found["n3"] == {f"{FABRIC}0": "alone", f"{FABRIC}1": "pod"}
 

@@ -240,6 +240,7 @@ def _gates(context: Context, kube: Kube, nodes: Nodes, placements: Placements, m
             drain_after_s=settings.gates_drain_after_s,
             defragment_every_s=settings.gates_defragment_every_s,
             defragment_most_moves=settings.gates_defragment_most_moves,
+            pod_labels=settings.gates_pod_labels,
         ),
         print_lines,
         placements,

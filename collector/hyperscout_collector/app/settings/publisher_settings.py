@@ -142,6 +142,11 @@ class PublisherSettings(BaseModel):
     gates_hot_swap: bool = Field(
         True, description="move pods of a failed node near their gang; off = they wait for their node"
     )
+    gates_pod_labels: bool = Field(
+        False,
+        description="label each pod whose gate opens with the leaf and the NVLink domain of its node, under "
+        "hyperscout.io/leaf and hyperscout.io/nvlink, for routers of requests",
+    )
     gates_on_degradation: OnDegradation = Field(
         "off",
         description="what to do when the links of a running gang degrade: advise writes an Event with what "
