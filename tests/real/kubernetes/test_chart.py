@@ -940,6 +940,13 @@ Notes = Callable[[str], str]
         ({"publish": {"taints": "on"}}, "An uninstall does not remove taints"),
         ({"publish": {"nodeConditions": "on"}}, "upgrade with publish.nodeConditions=off\n"),
         (
+            {
+                "publish": {"nodeLabels": "on"},
+                "collector": {"settings": {"node_label_keys": ["example.com/rack=leaf"]}},
+            },
+            "upgrade with publish.nodeLabels=off\n",
+        ),
+        (
             {},
             "If nodes have InfiniBand ports, set agent.infiniband.resourceName (the resource of an\n",
         ),

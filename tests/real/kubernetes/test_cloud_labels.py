@@ -74,6 +74,37 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
         )
 
 
+async def test_nvlink_domains_that_labels_name(kube: Cluster, tmp_path: Path) -> None:
+    clique = "nvidia.com/gpu.clique"
+    racks = {
+        name: "a1b2c3d4-0000-4000-8000-00000000000f." + rack
+        for name, rack in zip("abcd", "1122", strict=True)
+    }
+    for name, value in racks.items():
+        kube.nodes([name], layers("s1", "l1") | {clique: value})
+    settings = collector_settings(
+        tmp_path,
+        kubernetes="publish",
+        kubeconfig=kube.kubeconfig,
+        cloud_labels=("aws",),
+        nvlink_labels=(clique,),
+    )
+    async with Collector(settings):
+        await until_published(
+            kube,
+            lambda found: (
+                found
+                == [
+                    (1, ("a", "b"), "nvlink"),
+                    (1, ("c", "d"), "nvlink"),
+                    (2, ("a", "b", "c", "d"), "labels"),
+                ]
+            ),
+        )
+        await kube.kubectl_async("label", "--overwrite", "node", "b", f"{clique}={racks['c']}")
+        await until_published(kube, lambda found: (1, ("b", "c", "d"), "nvlink") in found)
+
+
 async def test_requests_select_nodes_by_the_labels_of_the_cluster(kube: Cluster, tmp_path: Path) -> None:
     for name, leaf in (("a", "l1"), ("b", "l1"), ("c", "l2"), ("d", "l2")):
         kube.nodes([name], layers("s1", leaf) | {"gpu": "h100" if name in "ac" else "a100"})
