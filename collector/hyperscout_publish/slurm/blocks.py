@@ -37,10 +37,10 @@ def sizes_problem(sizes: Sequence[int]) -> str | None:
 
 
 def with_gaps(blocks: Sequence[Block], parents: Mapping[str, str | None], given: Sequence[int]) -> BlockPlan:
-    """Plan for Slurm 25.05 or newer: all blocks stay, and no larger block spans two domains of its tier.
+    """Plan for Slurm 25.05 or newer: all blocks stay, and no found larger size spans two domains of its tier.
 
     `parents`: the domain above each domain. `given`: sizes that replace the found ones; () = find them. The
-    found base is the largest block, so that it does not depend on which hosts of a rack are up.
+    found base is the largest block, so that it stays while one of the largest racks has all its hosts.
     """
     if not blocks:
         return BlockPlan()

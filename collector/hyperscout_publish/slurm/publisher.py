@@ -29,6 +29,7 @@ from hyperscout_publish.slurm.text import (
 
 _log = logging.getLogger(__name__)
 
+_WAITS = "the newest change is written slurm_hook_interval_s after the last run of slurm_hook"
 _MARK = ".hook-due"  # suffix of a file beside the first one: Slurm has not read the last text yet
 
 Writer = Callable[[Topology, SlurmOptions], Iterator[str]]
@@ -71,7 +72,7 @@ class SlurmFilesPublisher(Publisher):
         self._hook_timeout_s = hook_timeout_s
         self._timer = timer
         self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
-        self._written: object = None  # what the files contain
+        self._written: object = None  # what the files contain and Slurm has read; None = unknown
         self._layout: Layout | None = None  # what Slurm has; None = unknown
         self._next_s = timer()  # the hook does not run before
         self._alarm: asyncio.TimerHandle | None = None
@@ -94,10 +95,13 @@ class SlurmFilesPublisher(Publisher):
             self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
             return
         layout, changes = await self._in_thread(self._compare, topology)
-        if changes is None and (wait_s := self._next_s - self._timer()) > 0:
+        wait_s = self._next_s - self._timer()
+        if changes is None and wait_s > 0 and self._written is not None:
             # The files wait, too: a change that is undone meanwhile changes nothing.
             self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
+            self.notice = _WAITS
             return
+        self._written = None  # if something fails, the next call does not wait, and compares the files
         due = await self._in_thread(self._write, topology)
         if due and self._hook:
             self._layout = None  # if this fails, Slurm may have a part of it: then the hook runs

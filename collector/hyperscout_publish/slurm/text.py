@@ -54,8 +54,10 @@ def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterato
     topology, notes = writable(topology, options)
     yield from notes
     plan = block_plan(topology, options, gaps=False)
+    if plan.blocks and options.block_sizes and plan.sizes != options.block_sizes:
+        yield f"# The given block sizes are not used: no block has {options.block_sizes[0]} nodes\n"
     if plan.too_small:
-        yield from left_out(plan.too_small, f"because their blocks have less than {plan.sizes[0]} nodes")
+        yield from left_out(plan.too_small, f"because their blocks have fewer than {plan.sizes[0]} nodes")
     for name, nodes in plan.blocks:
         yield f"BlockName={name} Nodes={fold(nodes)}\n"
     if plan.blocks:

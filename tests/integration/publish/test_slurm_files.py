@@ -90,10 +90,11 @@ async def test_changes_within_the_interval_are_one_change(tmp_path: Path) -> Non
         time.now_s += 29
         await publisher.publish(topology)
         assert files(tmp_path)["tree"].read_text() == before
+        assert "is written slurm_hook_interval_s after the last run" in (publisher.notice or "")
     time.now_s += 2
     await publisher.publish(leaves(("n01",), ("n02",)))
     assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(leaves(("n01",), ("n02",))))
-    assert runs(tmp_path) == 2
+    assert (runs(tmp_path), publisher.notice) == (2, None)
 
 
 async def test_the_publisher_wakes_at_the_end_of_the_interval(tmp_path: Path) -> None:
@@ -130,6 +131,21 @@ async def test_a_failed_hook_is_repeated_without_the_interval(tmp_path: Path) ->
         with pytest.raises(PublishError):
             await publisher.publish(two_leaves())
     assert runs(tmp_path) == 2
+
+
+async def test_what_is_undone_after_a_failed_hook_is_written_again(tmp_path: Path) -> None:
+    hook = python(f'import os, sys; sys.exit(os.path.exists("{tmp_path}/down"))')
+    publisher = SlurmFilesPublisher(files(tmp_path), hook)
+    await publisher.publish(two_leaves())
+    (tmp_path / "down").touch()
+    with pytest.raises(PublishError):
+        await publisher.publish(leaves(("n01",)))
+    for _ in range(2):
+        with pytest.raises(PublishError):
+            await publisher.publish(two_leaves())
+    assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(two_leaves()))
+    (tmp_path / "down").unlink()
+    await publisher.publish(two_leaves())
 
 
 async def test_files_without_a_hook_do_not_wait(tmp_path: Path) -> None:
@@ -182,7 +198,8 @@ async def test_a_switch_that_became_empty_is_remembered(tmp_path: Path) -> None:
 
 
 async def test_after_a_failed_update_the_hook_runs(tmp_path: Path) -> None:
-    publisher = live_publisher(tmp_path, 'sys.exit("Invalid node name")')
+    """At once: Slurm may have a part of the change."""
+    publisher = live_publisher(tmp_path, 'sys.exit("Invalid node name")', interval_s=3600)
     await publisher.publish(leaves(("n1", "n2"), ("n3",)))
     with pytest.raises(PublishError, match=r"slurm_live .*NodeName=n2 .*exit status 1: Invalid node name"):
         await publisher.publish(leaves(("n1",), ("n2", "n3")))

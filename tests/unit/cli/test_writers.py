@@ -242,7 +242,7 @@ RACK = tuple(f"gpu-{i:02}" for i in range(1, 19))
 def test_a_rack_beside_single_hosts_keeps_its_size() -> None:
     topology = leaves(("login-1",), RACK, ("login-2",))
     assert text(slurm_block(topology)) == (
-        '# left out, because their blocks have less than 18 nodes: "login-1", "login-2"\n'
+        '# left out, because their blocks have fewer than 18 nodes: "login-1", "login-2"\n'
         "BlockName=l2 Nodes=gpu-[01-18]\nBlockSizes=18\n"
     )
     (_, block, _) = yaml.safe_load(text(slurm_yaml(topology)))
@@ -378,3 +378,9 @@ def test_a_topology_without_hypernodes_gives_an_empty_text(
     writer: Callable[[Topology], Iterator[str]], empty: str
 ) -> None:
     assert text(writer(Topology(1))) == empty
+
+
+def test_block_sizes_that_no_block_has_are_named() -> None:
+    found = text(slurm_block(two_leaves(), SlurmOptions(block_sizes=(9,))))
+    assert found.startswith("# The given block sizes are not used: no block has 9 nodes\nBlockName=")
+    assert "not used" not in text(slurm_block(two_leaves(), SlurmOptions(block_sizes=(2,))))
