@@ -16,7 +16,7 @@ _HEAD_BYTES: Final = 64 << 10
 
 
 def rows(data: bytes, source: str) -> Iterator[Row]:
-    """Yield the rows that are not blank, each with its last line. Raises FormatError."""
+    """Yield the rows that are not blank, each with its last line, after comments. Raises FormatError."""
     yield from _rows(text_of(data, source), source)
 
 
@@ -25,7 +25,7 @@ def first_rows(data: bytes, number: int) -> list[Sequence[str]]:
     found: list[Sequence[str]] = []
     try:
         text = data[:_HEAD_BYTES].decode("utf-8-sig", "replace")
-        found += islice((cells for _, cells in _rows(text, "") if not cells[0].startswith("#")), number)
+        found += islice((cells for _, cells in _rows(text, "") if not _is_comment(cells)), number)
     except FormatError:
         pass
     return found
@@ -35,10 +35,17 @@ def _rows(text: str, source: str) -> Iterator[Row]:
     first = text.lstrip("\r\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    is_head = True
     try:
         for cells in reader:
             stripped = [cell.strip() for cell in cells]
-            if any(stripped):
+            is_head = is_head and (not any(stripped) or _is_comment(stripped))
+            if any(stripped) and not is_head:
                 yield Place(reader.line_num), stripped
     except csv.Error as error:
         raise FormatError(source, reader.line_num, f"not CSV: {error}") from error
+
+
+def _is_comment(cells: Sequence[str]) -> bool:
+    """Return whether a row is a comment. "#" alone is the heading of a column of numbers."""
+    return bool(cells) and cells[0].startswith("#") and cells[0] != "#"

@@ -102,6 +102,12 @@ def test_the_import_may_have_more_columns_in_any_order() -> None:
     assert found.cables[0].place.line == 2
 
 
+def test_comments_before_the_header_are_skipped() -> None:
+    text = f"# export, of today\n\n{NETBOX_HEADER}\nh1,dcim.interface,#1,l1,dcim.interface,1\n".encode()
+    assert netbox_csv.matches(text)
+    assert rows(netbox_csv.parse(text)) == [("h1", "#1", "l1", "1")]
+
+
 def test_the_table_of_cables_is_read() -> None:
     text = (
         f"{TABLE}\n,swp1,eth0,leaf-1,gpu-1,Connected\n,swp2,,leaf-1,,Connected\n"

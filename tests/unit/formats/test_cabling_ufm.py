@@ -75,6 +75,12 @@ def test_columns_of_the_sample_belong_to_the_next_port() -> None:
     assert rows(ufm_p2p.parse(text.encode())) == [("host-1", "mlx5_0", "leaf-1", "sw1p1")]
 
 
+def test_a_column_of_numbers_is_no_comment() -> None:
+    text = "# Rails\n#,A-Node Name,A-Port,Z-Node Name,Z-Port\n1,h,eth0,l,swp1\n"
+    assert ufm_p2p.matches(text.encode())
+    assert rows(ufm_p2p.parse(text.encode())) == [("h", "eth0", "l", "swp1")]
+
+
 def test_a_type_is_not_needed() -> None:
     text = "A-Node Name,A-Port,Z-Node Name,Z-Port\nh,eth0,l,swp1\n"
     assert rows(ufm_p2p.parse(text.encode())) == [("h", "eth0", "l", "swp1")]
