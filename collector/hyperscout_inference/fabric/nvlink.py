@@ -40,7 +40,7 @@ class NvlinkDomains:
     in several domains, all domains that share the most votes, if there are two or more. `local`: hosts with
     NVLinks that end inside the host, or without NVLinks. `switched`: the local hosts with switches inside. A
     host in neither `key` nor `local` does not report its domain yet. `adapters`: all GPUs, by UUID.
-    `managed`: the hosts that a manager of NVLink reports.
+    `managed`: the hosts whose domain a manager of NVLink reports, or only a label.
     """
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)

@@ -70,6 +70,8 @@ def infer(
         previous = replace(previous, anomalies=tuple(map(undamped, current)))
     gpus = with_own_ids(inputs.gpus, previous)
     gpus, disagreements = with_managed(gpus, inputs.managed_gpus, options.cluster_nodes)
+    # A label may repeat what the driver reports, so it confirms no agent.
+    managed = inputs.managed_gpus.keys() | (inputs.labelled_gpus.keys() - gpus.keys())
     # A label may be coarser than the cliques of the driver, so a difference is no fault.
     gpus, _ = with_managed(gpus, inputs.labelled_gpus, options.cluster_nodes)
     inputs = replace(inputs, gpus=gpus)
@@ -96,8 +98,7 @@ def infer(
     elif len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)
-    managed = frozenset({**inputs.managed_gpus, **inputs.labelled_gpus})
-    nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements], managed=managed)
+    nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements], managed=frozenset(managed))
     heard = inputs.lldp.keys() | inputs.infiniband.keys() | inputs.answering
     family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes, heard)
     layers = family.layers

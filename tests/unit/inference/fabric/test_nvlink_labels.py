@@ -57,3 +57,14 @@ def test_a_label_of_a_whole_rack_does_not_contradict_its_two_cliques() -> None:
     own = {host: gpus(1) for host in "abc"} | {host: gpus(2) for host in "de"}
     labels = {host: {BLOCK: "cbr-1"} for host in "abcdef"}
     assert domains(own, labels) == {frozenset("abcf"), frozenset("de")}
+
+
+def test_a_label_does_not_confirm_what_two_agents_report() -> None:
+    """One of them may have copied the domain of the other, and the label is made from the same report."""
+    places = {host: ("all", f"rack-{host}") for host in "abcd"}
+    own = {host: gpus(1) for host in "ab"}
+    labelled = labelled_gpus({host: {CLIQUE: f"{UUID}.1"} for host in "ab"}, NVLINK_KEYS)
+    without = infer(FabricInputs(labels=places, gpus=own))
+    found = infer(FabricInputs(labels=places, gpus=own, labelled_gpus=labelled))
+    assert tiers(found) == tiers(without)
+    assert found.anomalies == without.anomalies
