@@ -161,12 +161,13 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
         )
 
     def load_nodes(self, nodes: Sequence[str]) -> Loaded:
-        """Returns the findings of nodes, except those of devices in them, with times of this process."""
+        """Returns the findings of nodes with times of this process; at a standby without those of devices."""
+        others = "" if self._owner is None or self._owner.leads else DEVICE_PROBE
         with self._reader.reading() as db:
             shift_ns = self._shift_ns(db)
             stored = db.execute(
                 f"SELECT {_COLUMNS} FROM findings WHERE node = ANY(?) AND probe <> ?",  # noqa: S608
-                (list(nodes), DEVICE_PROBE),
+                (list(nodes), others),
             ).fetchall()
             agents = db.execute(
                 "SELECT node, instance, version FROM agents WHERE node = ANY(?)", (list(nodes),)

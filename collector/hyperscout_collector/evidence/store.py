@@ -15,7 +15,6 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_formats.facts.clean_message import clean
-from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_runtime.clock import Clock
 from hyperscout_runtime.units import NS
 
@@ -66,10 +65,10 @@ class Loaded:
 
 
 def reloaded(state: EvidenceState, nodes: Iterable[str], loaded: Loaded, now_ns: int) -> EvidencePlan:
-    """Plan to replace what is known of these nodes, except of devices in them, by what the store has."""
+    """Plan to replace what is known of these nodes by what the store has."""
     plan = EvidencePlan(state, now_ns)
     for node in nodes:
-        plan.rows.update({key: () for key in state.keys_of(node) if key.probe != DEVICE_PROBE})
+        plan.rows.update(dict.fromkeys(state.keys_of(node), ()))
         plan.agents[node] = None
     rows: dict[Key, list[Row]] = {}
     for row in loaded.rows:
