@@ -285,7 +285,7 @@ class Player:
     def _apply(self, cables: Iterable[Cable]) -> None:
         """Update what follows from these cables, which may have changed, and the agents at them.
 
-        A removed cable comes before one that has its end now.
+        List removed cables before the cables that replace them.
         """
         self._now = None
         changed = []

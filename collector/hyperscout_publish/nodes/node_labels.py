@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from hyperscout_formats.text.counts import first_few
+from hyperscout_formats.text.counts import count, first_few
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube, Object
 from hyperscout_kubernetes.nodes import LABELS_SET, Nodes, path_of
 from hyperscout_topology.topology import Topology
@@ -120,7 +120,7 @@ class NodeLabelsPublisher(Publisher):
         return found
 
     def _notify(self, taken: Mapping[str, int]) -> None:
-        stay = first_few([f"{key} on {nodes} nodes" for key, nodes in sorted(taken.items())], _NAMED)
+        stay = first_few([f"{key} on {count(nodes, 'node')}" for key, nodes in sorted(taken.items())], _NAMED)
         text = f"labels of other owners stay as they are: {stay}; remove them, or the key of node_label_keys"
         if taken and text != self.notice:
             _log.warning("%s", text)

@@ -181,7 +181,7 @@ def test_labels_that_the_collector_writes_are_not_read(key: str, tmp_path: Path)
     if key == "example.com/ro{tier}":
         assert load_settings(file).node_label_keys == (key,)
         return
-    with pytest.raises(SettingsError, match="node_label_keys writes "):
+    with pytest.raises(SettingsError, match=r"the collector writes .* \(node_label_keys\): remove it"):
         load_settings(file)
 
 

@@ -30,6 +30,7 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
         ({"deployment": "collector"}, "deployment: set kubernetes too"),
         ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
         ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),
+        ({"gates_pod_labels": True}, "gates_pod_labels: set gates too"),
         ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected a Kubernetes name"),
         ({"kubernetes": "publish", "taint_share": 1.5}, "taint_share"),
         ({"slurm_hook": "scontrol reconfigure"}, "set slurm_tree_file"),

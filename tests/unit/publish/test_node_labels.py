@@ -238,7 +238,7 @@ async def test_labels_of_other_owners_stay_and_are_reported(fake: FakeKube) -> N
     await publisher.publish(two_leaves())
     assert fake.labels("n01") == OWN | BOTH | {RACK: "row-7"}
     assert publisher.notice is not None
-    assert f"{RACK} on 1 nodes" in publisher.notice
+    assert f"{RACK} on 1 node" in publisher.notice
     nodes = fake.nodes()
     await NodeLabelsPublisher(fake.kube(), nodes, "off", print, templates=TEMPLATES).publish(two_leaves())
     assert fake.labels("n01") == OWN | {RACK: "row-7"}

@@ -215,7 +215,7 @@ class StandbyIngest:
                 continue
             try:
                 self._take_message(message)
-            except (DecodeError, ValueError, TypeError) as error:  # as of a leader of another version
+            except (DecodeError, ValueError, TypeError) as error:  # of protobuf, or of JSON
                 _log.warning("a message of the leader (%s) is not read: %s", message.kind, described(error))
 
     def _take_message(self, message: Message) -> None:

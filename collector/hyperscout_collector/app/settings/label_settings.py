@@ -36,5 +36,5 @@ def label_problem(settings: LabelSettings, written: Sequence[str], *, reads_node
         if keys and not reads_nodes:
             return f"{name}: set kubernetes too, which reads the labels of nodes"
         if both := ours.intersection(keys):
-            return f"{name}: node_label_keys writes {min(both)}, which is not read back: remove one"
+            return f"{name}: the collector writes {min(both)} (node_label_keys): remove it from one of them"
     return None

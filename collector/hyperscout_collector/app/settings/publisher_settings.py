@@ -145,7 +145,7 @@ class PublisherSettings(BaseModel):
     gates_pod_labels: bool = Field(
         False,
         description="label each pod whose gate opens with the leaf and the NVLink domain of its node, under "
-        "hyperscout.io/leaf and hyperscout.io/nvlink, for routers of requests",
+        "hyperscout.io/leaf and hyperscout.io/nvlink, as far as these tiers exist, for routers of requests",
     )
     gates_on_degradation: OnDegradation = Field(
         "off",
@@ -199,8 +199,8 @@ class PublisherSettings(BaseModel):
     slurm_block_sizes: tuple[int, ...] = Field(
         (),
         description="block sizes of slurm_block_file and slurm_yaml_file, such as [18, 72]: the base size, "
-        "then that times powers of two; empty = found in the fabric. Set them if hosts come and go, so that "
-        "the sizes stay",
+        "then that times powers of two; empty = found in the fabric. Set them with slurm_yaml_file if hosts "
+        "come and go, so that the sizes stay; slurm_block_file leaves out blocks below the base size",
     )
     slurm_hook: str = Field(
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
@@ -208,8 +208,8 @@ class PublisherSettings(BaseModel):
     slurm_live: str = Field(
         "",
         description="command that moves nodes in a running controller of Slurm 26.05 or newer, such as "
-        "scontrol; slurm_hook then runs only if switches or blocks change. Empty = slurm_hook runs for each "
-        "change",
+        "scontrol; slurm_hook then runs only for blocks, roots, moved switches, and many changes at once. "
+        "Empty = slurm_hook runs for each change",
     )
     slurm_hook_interval_s: float = Field(
         60.0,
@@ -271,6 +271,7 @@ class PublisherSettings(BaseModel):
         needs_gates = {
             "gates_on_degradation": self.gates_on_degradation != "off",
             "gates_defragment_every_s": self.gates_defragment_every_s > 0,
+            "gates_pod_labels": self.gates_pod_labels,
         }
         names = ", ".join(name for name, is_set in needs_gates.items() if is_set)
         if names and self.gates == "off":

@@ -160,7 +160,8 @@ class PlacementService:
         try:
             held = self._placements.held(request.gang)
         except NoReservationError:
-            await self._book.written()  # a caller that repeats its call takes this for the end of the gang
+            # A caller that repeats a call without an answer relies on this: no restart brings the gang back.
+            await self._book.written()
             raise
         check_holder(held)
         self._placements.release(held.gang)
