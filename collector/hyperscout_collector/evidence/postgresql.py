@@ -56,7 +56,7 @@ WHERE (f.node, f.probe, f.subject, f.rank) = (n.node, n.probe, n.subject, n.rank
 _DELETE = """
 DELETE FROM findings AS f
 USING unnest(?::text[], ?::text[], ?::text[], ?::int4[]) AS d (node, probe, subject, rank)
-WHERE (f.node, f.probe, f.subject, f.rank) = (d.node, d.probe, d.subject, d.rank)
+WHERE (f.node, f.probe, f.subject, f.rank) = (d.node, d.probe, d.subject, d.rank) AND f.sequence <= ?
 """
 _DELETE_READ = """
 DELETE FROM findings AS f
@@ -114,6 +114,8 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
         super().__init__(reader)
         self._clock = clock or Clock()
         self._owner = owner
+        # The leader deletes nothing that a standby wrote later, and that it will read.
+        self._read_to = 0 if owner is not None and owner.leads else MAX_GENERATION
 
     # Reading
 
@@ -142,6 +144,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
             reserved = db.execute("SELECT generation FROM reserved").fetchone()
             lacks_evidence = db.execute("SELECT 1 FROM lacks_evidence").fetchone() is not None
             ((number,),) = db.execute("SELECT number FROM sequence").fetchall()
+        self._note_read(number)
         if bad:
             with self._batch() as writing:
                 found = _key_columns([(key, rank) for key, rank, _ in bad])
@@ -196,6 +199,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
                 "SELECT node, instance, version FROM agents WHERE sequence > ?", (since,)
             ).fetchall()
             texts = _text_bytes(db, [row[-2] for row in stored])
+        self._note_read(number)
         for *names, rank, observed_ns, offset_ns, received_ns, sha256, encoded in stored:
             key, times = Key(*names), (observed_ns, offset_ns, received_ns)
             if encoded is None:
@@ -211,6 +215,10 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
             [x for x in (agent_in(*y) for y in agents) if x is not None],
             texts,
         )
+
+    def _note_read(self, number: int) -> None:
+        if self._owner is not None and self._owner.leads:
+            self._read_to = number
 
     def _shift_ns(self, db: PostgresqlConnection) -> int:
         """By how much to move stored times to the time of this process, where another one leads."""
@@ -253,7 +261,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
                 [(b.sha256, b.size_bytes, b.compressed) for b in changes.bulks],
             )
             if changes.deletes:
-                _delete(db, changes.deletes)
+                db.execute(_DELETE, (*_key_columns(changes.deletes), self._read_to))
             if upserts:
                 _merge(db, upserts.values(), number, shift_ns)
             if changes.renewed:
@@ -352,10 +360,6 @@ def _columns(rows: Sequence[Row], shift_ns: int) -> list[list[Any]]:
         [row.offset_ns + shift_ns for row in rows],
         [row.received_ns - shift_ns for row in rows],
     ]
-
-
-def _delete(db: PostgresqlConnection, keys: Sequence[tuple[Key, int]]) -> None:
-    db.execute(_DELETE, _key_columns(keys))
 
 
 def _key_columns(keys: Sequence[tuple[Key, int]]) -> list[list[Any]]:

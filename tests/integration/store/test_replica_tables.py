@@ -143,6 +143,22 @@ async def test_a_group_is_stored_without_what_another_replica_owns(replicas: Rep
     await writer.close()
 
 
+def test_the_leader_deletes_nothing_that_it_has_not_read(replicas: Replicas) -> None:
+    leader, a = replicas.leader, replicas.a
+    claimed = a.claim("n1")
+    old, new = row("n1"), row("n1", after_s=1)
+    a.store(old)
+    leader.evidence.load()
+    a.store(new)
+    a.tables.change([Mark("n1", claimed, ended=True)])
+    decided = [(old[0].key, old[0].rank)]
+    leader.store(deletes=decided)
+    (found,) = leader.evidence.load().rows
+    assert found.observed_ns == new[0].observed_ns
+    leader.store(deletes=decided)
+    assert leader.evidence.load().rows == []
+
+
 async def test_what_a_failed_write_has_stored_is_read_before_the_next_one(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
