@@ -226,6 +226,13 @@ class Player:
         self._apply([one, other, *now])
         return now
 
+    def rewire(self, fabric: SimFabric) -> None:
+        """Give the agents another fabric. Its new hosts have no agents yet."""
+        self._plan, self._cables = fabric, frozenset(fabric.cables)
+        self._adapters, self._host_of = fabric.adapters_of(), fabric.node_map()
+        self._cable_of = {}
+        self._apply_switches()
+
     def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
         """Change what the `nvlink` probe of a host reports. Raises ValueError if no agent has that probe."""
         if self._gpus is None:

@@ -49,9 +49,7 @@ def domains_of(fabric: SimFabric) -> set[frozenset[str]]:
 
 def rewire(player: Player, fabric: SimFabric) -> None:
     """The agents live in another fabric from now on. Hosts that are new in it get agents."""
-    player._plan = fabric
-    player._adapters, player._host_of = fabric.adapters_of(), fabric.node_map()
-    player._apply()
+    player.rewire(fabric)
     for host in fabric.hosts:
         if host not in player.agents:
             player.revive(host)

@@ -143,7 +143,7 @@ async def test_what_the_collector_does_itself_is_allowed(kube: Cluster, attacker
     found = await patch(attacker, "waits", {"metadata": {"annotations": named, "labels": named}})
     opened = await place(attacker, found)
     assert opened["spec"]["schedulingGates"] == [{"name": OTHER}]
-    assert opened["metadata"]["labels"] == {"app": "train", **named}
+    assert opened["metadata"]["labels"] == {"app": "train", "hyperscout.io/leaf": "leaf-1", **named}
     await attacker.write("DELETE", f"{PODS}/waits", {})  # it is placed, and has no node
     post(kube, "waits")
     await attacker.write("DELETE", f"{PODS}/waits", {})  # it carries the gate
