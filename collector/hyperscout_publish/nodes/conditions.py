@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
+from hyperscout_kubernetes.client import STRATEGIC, Kube, Object
 from hyperscout_kubernetes.nodes import DEGRADED, READY, NodeCondition, Nodes, path_of
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import rfc3339
@@ -18,7 +18,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.condition_policy import NO_EVIDENCE, FabricState, fabric_states
 from hyperscout_publish.nodes.domain_marks import DomainMarks, bad_domains
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, all_of, for_each, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, all_of, for_each, nodes_known, write_patch
 from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
@@ -86,14 +86,8 @@ class NodeConditionsPublisher(Publisher):
             return
 
         async def write(name: str) -> None:
-            answer = await self._kube.write(
-                "PATCH",
-                path_of(name, "status"),
-                {"status": {"conditions": due[name].patch(rfc3339(self._clock_ns()))}},
-                content=STRATEGIC,
-                query={"fieldManager": MANAGER},
-            )
-            self._nodes.reflector.learn(answer)
+            body = {"status": {"conditions": due[name].patch(rfc3339(self._clock_ns()))}}
+            await write_patch(self._kube, self._nodes.reflector, path_of(name, "status"), body, STRATEGIC)
 
         await for_each("nodes", list(due), write)
         _log.info("wrote the conditions of %d nodes", len(due))

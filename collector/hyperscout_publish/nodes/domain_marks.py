@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from hyperscout_formats.text.counts import first_few
-from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
+from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_topology.topology import HyperNode
@@ -16,7 +16,7 @@ from hyperscout_topology.topology import HyperNode
 from hyperscout_publish.hypernodes.objects import path_of, reference
 from hyperscout_publish.hypernodes.plan import is_ours
 from hyperscout_publish.nodes.condition_policy import FabricState
-from hyperscout_publish.nodes.node_writes import DryRun, for_each
+from hyperscout_publish.nodes.node_writes import DryRun, for_each, write_patch
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +67,8 @@ class DomainMarks:
             await for_each("HyperNodes", due, lambda name: self._mark(name, bad.get(name)))
 
     async def _mark(self, name: str, why: str | None) -> None:
-        answer = await self._kube.write(
-            "PATCH",
-            path_of(name),
-            {"metadata": {"labels": {LABEL: None if why is None else "true"}}},
-            content=MERGE,
-            query={"fieldManager": MANAGER},
-        )
-        self._hypernodes.learn(answer)
+        body = {"metadata": {"labels": {LABEL: None if why is None else "true"}}}
+        answer = await write_patch(self._kube, self._hypernodes, path_of(name), body)
         if why is not None:
             _log.warning("HyperNode %s: %s", name, why)
             self._events.record(reference(name, answer), "Warning", "ManyNodesBad", why)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from hyperscout_topology.names import is_label_key, is_own_label_key, tier_level, tier_name
+from hyperscout_topology.names import is_hyperscout_key, is_label_key, tier_level, tier_name
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import Wanted
@@ -47,7 +47,7 @@ def key_template(entry: str) -> KeyTemplate:
         )
     if wrong := next((x for x in template.possible_keys() if not is_label_key(x)), None):
         raise ValueError(f"{entry!r}: {wrong!r}: expected a label key such as example.com/leaf")
-    if is_own_label_key(key):
+    if is_hyperscout_key(key):
         raise ValueError(f"{entry!r}: node_labels sets the labels of hyperscout.io: remove it")
     return template
 

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from hyperscout_formats.text.counts import count, first_few
-from hyperscout_kubernetes.client import MANAGER, MERGE, Kube, Object
+from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.nodes import LABELS_SET, Nodes, path_of
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
 from hyperscout_publish.nodes.label_keys import KeyTemplate, keys_of_tiers, other_keys, set_by_us
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known, write_patch
 from hyperscout_publish.nodes.tier_labels import (
     NO_LABELS,
     label_patches,
@@ -135,14 +135,7 @@ class NodeLabelsPublisher(Publisher):
 
     async def _write(self, patches: Mapping[str, Object]) -> None:
         async def write(name: str) -> None:
-            answer = await self._kube.write(
-                "PATCH",
-                path_of(name),
-                {"metadata": patches[name]},
-                content=MERGE,
-                query={"fieldManager": MANAGER},
-            )
-            self._nodes.reflector.learn(answer)
+            await write_patch(self._kube, self._nodes.reflector, path_of(name), {"metadata": patches[name]})
 
         if patches:
             await for_each("nodes", sorted(patches), write)

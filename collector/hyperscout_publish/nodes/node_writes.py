@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
+from hyperscout_kubernetes.client import MANAGER, MERGE, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
 from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_kubernetes.reflector import Reflector
 
 from hyperscout_publish.publisher.base import PublishError
 
@@ -33,7 +35,14 @@ async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
         raise PublishError(f"the cluster's nodes are not known: {why}") from error
 
 
-async def for_each(what: str, names: Sequence[str], write: Callable[[str], Awaitable[None]]) -> None:
+async def write_patch(kube: Kube, watch: Reflector, path: str, body: Object, content: str = MERGE) -> Object:
+    """Patch an object, and show the answer in `watch` at once. Return it. Raises KubeError."""
+    answer = await kube.write("PATCH", path, body, content=content, query={"fieldManager": MANAGER})
+    watch.learn(answer)
+    return answer
+
+
+async def for_each(what: str, names: Sequence[str], write: Callable[[str], Awaitable[object]]) -> None:
     """Call `write(name)` for each name. `what`: "nodes". Raises PublishError if any write fails."""
     waiting: Iterator[str] = iter(names)
     refused: list[KubeError] = []

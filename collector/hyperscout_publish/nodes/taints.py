@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
+from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, path_of
@@ -17,7 +17,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known, write_patch
 from hyperscout_publish.nodes.taint_policy import (
     TaintDecision,
     TaintPolicy,
@@ -160,13 +160,10 @@ class TaintsPublisher(Publisher):
                 "spec": {"taints": after or None},
             }
             try:
-                answer = await self._kube.write(
-                    "PATCH", path, body, content=MERGE, query={"fieldManager": MANAGER}
-                )
+                await write_patch(self._kube, self._nodes.reflector, path, body)
             except ConflictError:
                 if not tries_left:
                     raise
                 continue
-            self._nodes.reflector.learn(answer)
             return True
         return False
