@@ -5,7 +5,7 @@ size is the base size times 2**k (topology.conf(5), BlockSizes). Since Slurm 25.
 nodes than the base size, or none. Earlier versions refuse such a file.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -46,19 +46,7 @@ def with_gaps(blocks: Sequence[Block], parents: Mapping[str, str | None], given:
         return BlockPlan()
     base = given[0] if given else max(len(nodes) for _, nodes in blocks)
     allowed = {(size // base).bit_length() - 1 for size in given} if given else range(_MAX_DOUBLINGS + 1)
-    slots: list[Block] = list(blocks)
-    domains = [name for name, _ in slots]
-    doublings = [0]
-    while (above := [parents.get(name) or name for name in domains]) != domains:
-        domains = above
-        longest = max(sum(1 for _ in run) for _, run in groupby(domains))
-        for k in sorted(allowed, reverse=True):
-            if doublings[-1] < k <= (longest - 1).bit_length():
-                padded = _aligned(slots, domains, 1 << k)
-                if len(padded) <= _MAX_GROWTH * len(blocks):
-                    domains, slots = [domain for domain, _ in padded], [block for _, block in padded]
-                    doublings.append(k)
-                    break
+    slots, doublings = _aligned_tiers(blocks, parents, allowed, _MAX_GROWTH * len(blocks))
     return BlockPlan(_named(slots), tuple(given) or tuple(base << k for k in doublings))
 
 
@@ -80,34 +68,29 @@ def without_gaps(
         sizes, base = (), min([n for n in counts if n > 1] or counts)
     kept = tuple(block for block in blocks if len(block[1]) >= base)
     small = tuple(node for _, nodes in blocks if len(nodes) < base for node in nodes)
-    return BlockPlan(kept, sizes or tuple(_found(kept, parents, base)), small)
+    _, doublings = _aligned_tiers(kept, parents, range(_MAX_DOUBLINGS + 1), len(kept))
+    return BlockPlan(kept, sizes or tuple(base << k for k in doublings), small)
 
 
-def _found(blocks: Sequence[Block], parents: Mapping[str, str | None], base: int) -> Iterator[int]:
-    yield base
-    last = base
-    lineage: list[str | None] = [name for name, _ in blocks]
-    while any(lineage := [parents.get(name) if name else None for name in lineage]):
-        size = base << _doublings(lineage)
-        if size > last:
-            yield size
-            last = size
+def _aligned_tiers(
+    blocks: Sequence[Block], parents: Mapping[str, str | None], allowed: Iterable[int], most: int
+) -> tuple[list[Block], list[int]]:
+    """Return the blocks with empty ones between them, at most `most`, and k of the sizes 2**k, ascending.
 
-
-def _doublings(domains: Sequence[str | None]) -> int:
-    """Return the largest needed k such that no aligned run of 2**k blocks spans two domains."""
-    longest = best = 0
-    start = 0
-    edges = []
-    for i in range(1, len(domains) + 1):
-        if i == len(domains) or domains[i] != domains[start] or domains[i] is None:
-            longest = max(longest, i - start)
-            start = i
-            edges.append(i)
-    inner = edges[:-1]
-    while best < _MAX_DOUBLINGS and 1 << best < longest and not any(e % (2 << best) for e in inner):
-        best += 1
-    return best
+    For each tier it is the largest k of `allowed` with which each domain fills whole runs of 2**k blocks.
+    """
+    slots, domains, doublings = list(blocks), [name for name, _ in blocks], [0]
+    while (above := [parents.get(name) or name for name in domains]) != domains:
+        domains = above
+        longest = max(sum(1 for _ in run) for _, run in groupby(domains))
+        for k in sorted(allowed, reverse=True):
+            if doublings[-1] < k <= (longest - 1).bit_length():
+                padded = _aligned(slots, domains, 1 << k)
+                if len(padded) <= most:
+                    domains, slots = [domain for domain, _ in padded], [block for _, block in padded]
+                    doublings.append(k)
+                    break
+    return slots, doublings
 
 
 def _aligned(slots: Sequence[Block], domains: Sequence[str], run: int) -> list[tuple[str, Block]]:

@@ -89,17 +89,19 @@ def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator
 
 def is_empty(topology: Topology, options: SlurmOptions = DEFAULTS) -> bool:
     """Return whether these files would contain no node of the hierarchy."""
-    return not _blocks(topology if options.unnamed else named_only(topology))
+    return not _blocks(writable(topology, options)[0])
 
 
 def writable(topology: Topology, options: SlurmOptions) -> tuple[Topology, list[str]]:
     """Return what is written, and comment lines that name the hosts that are left out."""
     out = () if options.unnamed else unnamed_hosts(topology)
     topology = named_only(topology) if out else topology
-    odd = _unholdable(topology)
+    odd = _other_names(topology)
     if odd:
-        hypernodes = (h if h.children else replace(h, nodes=_holdable(h.nodes)) for h in topology.hypernodes)
-        unseen = _holdable(topology.nodes_without_evidence)
+        hypernodes = (
+            h if h.children else replace(h, nodes=_slurm_names(h.nodes)) for h in topology.hypernodes
+        )
+        unseen = _slurm_names(topology.nodes_without_evidence)
         topology = replace(topology, hypernodes=tuple(hypernodes), nodes_without_evidence=unseen)
     return topology, [*left_out(out, _UNNAMED), *left_out(odd, _WHY)]
 
@@ -133,18 +135,21 @@ def _nodes(nodes: Sequence[str]) -> str:
     return f"      nodes: {scalar(fold(nodes))}\n"
 
 
-def _unholdable(topology: Topology) -> list[str]:
+def _other_names(topology: Topology) -> list[str]:
     nodes = list(chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children))
     nodes += topology.nodes_without_evidence
     return [] if are_slurm_names(nodes) else sorted({n for n in nodes if not is_slurm_name(n)})
 
 
-def _holdable(nodes: tuple[str, ...]) -> tuple[str, ...]:
+def _slurm_names(nodes: tuple[str, ...]) -> tuple[str, ...]:
     return nodes if are_slurm_names(nodes) else tuple(n for n in nodes if is_slurm_name(n))
 
 
 def _blocks(topology: Topology) -> list[Block]:
-    """Return the HyperNodes without children and their nodes, in the order of a walk through the tree."""
+    """Return the HyperNodes without children and their nodes, in the order of a walk through the tree.
+
+    `topology`: of `writable`.
+    """
     by_name = {h.name: h for h in topology.hypernodes}
     found: list[Block] = []
     stack = sorted((h.name for h in topology.hypernodes if h.parent is None), key=natural_key, reverse=True)
@@ -154,6 +159,6 @@ def _blocks(topology: Topology) -> list[Block]:
             continue
         if hypernode.children:
             stack += sorted(hypernode.children, key=natural_key, reverse=True)
-        elif nodes := _holdable(hypernode.nodes):
-            found.append((hypernode.name, nodes))
+        elif hypernode.nodes:
+            found.append((hypernode.name, hypernode.nodes))
     return found
