@@ -8,7 +8,7 @@ node lacks a label, the domains around its next value are those of the other nod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from hyperscout_topology.names import is_label_key, is_own_label_key
+from hyperscout_topology.names import is_hyperscout_key, is_label_key
 
 Keys = tuple[str, ...]
 
@@ -64,13 +64,15 @@ def read_key(key: object) -> str:
     """Check a label key that is read. Raises ValueError."""
     if not isinstance(key, str) or not is_label_key(key):
         raise ValueError(f"{key!r}: expected a label key such as topology.kubernetes.io/zone")
-    if is_own_label_key(key):
+    if is_hyperscout_key(key):
         raise ValueError(f"{key}: hyperscout writes this label and does not read it: remove the key")
     return key
 
 
 def domains_of(nodes: Mapping[str, Mapping[str, str]], lists: Sequence[Keys]) -> dict[str, tuple[str, ...]]:
     """Return the domains of each node that has such labels, the outermost first, as "key=value"."""
+    if not lists:
+        return {}
     places = {node: place for node, labels in nodes.items() if (place := place_of(labels, lists))}
     starts = {keys[:n] for keys in lists for n in range(1, len(keys) + 1)}
     # Those without gaps come first, because they fill the gaps of the others.
