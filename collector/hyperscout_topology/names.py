@@ -59,7 +59,7 @@ def is_label_key(text: str) -> bool:
     return _LABEL_KEY.fullmatch(text) is not None
 
 
-def is_own_label_key(key: str) -> bool:
+def is_hyperscout_key(key: str) -> bool:
     """Whether the prefix of the label key is hyperscout.io or a subdomain of it."""
     prefix, slash, _ = key.partition("/")
     return bool(slash) and (prefix == _OWN_PREFIX or prefix.endswith("." + _OWN_PREFIX))

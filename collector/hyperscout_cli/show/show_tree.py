@@ -51,7 +51,7 @@ def show_tree(
         links=links,
         at_ns=at_ns,
         cluster=cluster,
-        prefixed=output in {"tree", "dot"},
+        prefixed=output in {"tree", "dot"},  # the other formats are for programs of the cluster
     )
     if output == "tree" and not loaded.hypernodes:
         note("no hypernodes found")

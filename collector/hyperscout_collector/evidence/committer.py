@@ -205,7 +205,7 @@ class Committer:
         """Write nothing in the block: there the caller may change the state by what it reads in the store."""
         return self._turn
 
-    async def settle(self) -> None:
+    async def reload_unsure(self) -> None:
         """In `paused`: read what failed transactions have stored. Raises StoreError."""
         if self._load_nodes is None or not (nodes := sorted(self._unsure)):
             return
@@ -277,7 +277,7 @@ class Committer:
 
     async def _apply(self, group: _Group) -> tuple[EvidencePlan, Changes, list[list[Refused]]]:
         """Store what the group changes, without submissions of nodes whose stream another replica has."""
-        await self.settle()
+        await self.reload_unsure()
         while True:
             plan = EvidencePlan(self._state, self._clock_ns())
             refused = [self._plan(plan, waiting.submission) for waiting in group.waiting]

@@ -73,6 +73,7 @@ SELECT {_COLUMNS.removesuffix("finding")} CASE WHEN content > ? THEN finding END
 FROM findings WHERE sequence > ?
 """  # noqa: S608
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
+_ALL = 2**63 - 1  # numbers of batches
 _FETCH = 2000  # rows of a message of the server while everything is loaded
 
 
@@ -115,7 +116,7 @@ class PostgresqlStore(EvidenceReader[PostgresqlDatabase]):
         self._clock = clock or Clock()
         self._owner = owner
         # The leader deletes nothing that a standby wrote later, and that it will read.
-        self._read_to = 0 if owner is not None and owner.leads else MAX_GENERATION
+        self._read_to = 0 if owner is not None and owner.leads else _ALL
 
     # Reading
 

@@ -124,7 +124,7 @@ class OtherReplicas:
             ended = [row for row in found.streams if row.ended]
             present = [row for row in found.streams if self._connect(row)]
             async with self._committer.paused():
-                await self._committer.settle()
+                await self._committer.reload_unsure()
                 news = await self._in_thread(self._shared.evidence.news, self._since)
                 if changes := self._commit(news):
                     self._to.committed(changes)
