@@ -17,6 +17,12 @@ from hyperscout_formats.text.errors import FormatError
 
 MAX_UNPACKED: Final = 64 << 20  # bytes of all parts that are read; a cell takes about 50
 _MAX_COLUMNS: Final = 256  # those after them are ignored
+_MAX_SHEETS: Final = 256
+# Of a part: with these it takes some seconds, and elements that are not needed are dropped at once.
+_MAX_TAGS: Final = 8_000_000
+_MAX_DEPTH: Final = 20
+_MAX_INSIDE: Final = 100_000  # elements of a row or a text
+_LONG_TAG: Final = re.compile(rb"<[^<]{100000}")  # its attributes could take a gigabyte
 _MAX_TEXT: Final = 1000  # characters of a cell: longer texts are cut, and are no names
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others are unpacked without a limit
 _BAD_ARCHIVE: Final = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError)
@@ -54,19 +60,21 @@ class _Workbook:
             for item in self._elements(f"{_FOLDER}_rels/workbook.xml.rels", "Relationship")
             if item.get("Type", "").endswith("/worksheet")
         }
-        found = []
+        found: dict[str, str] = {}
         for item in self._elements(f"{_FOLDER}workbook.xml", "sheet"):
             ident = next((value for key, value in item.items() if key.endswith("}id")), None)
             if ident in targets:  # else a sheet of a chart
                 target = targets[ident]
                 part = target[1:] if target.startswith("/") else _FOLDER + target
-                found.append((item.get("name", ""), part))
-        return found
+                found.setdefault(part, item.get("name", ""))
+                if len(found) > _MAX_SHEETS:
+                    raise self._error(f"more than {_MAX_SHEETS} sheets")
+        return [(name, part) for part, name in found.items()]
 
     def rows(self, name: str, part: str) -> Iterator[Row]:
         """Yield the rows of a sheet that are not blank."""
         for number, row in enumerate(self._elements(part, "row"), 1):
-            place = Place(0, f"sheet {name[:60]!a} row {row.get('r', str(number))[:10]}")
+            place = Place(0, f"sheet {name[:60]!a} row {ascii(row.get('r', str(number))[:10])[1:-1]}")
             cells: list[str] = []
             for cell in row:
                 column = _column(cell.get("r"), len(cells))
@@ -76,7 +84,6 @@ class _Workbook:
                 cells[column] = self._text(cell, place)
             if any(cells):
                 yield place, cells
-            row.clear()
 
     def _text(self, cell: ET.Element, place: Place) -> str:
         if cell.get("t") == "inlineStr":
@@ -93,14 +100,30 @@ class _Workbook:
         return self._strings[int(value)]
 
     def _elements(self, part: str, tag: str) -> Iterator[ET.Element]:
-        """Yield the elements of this tag in a part, each complete."""
+        """Yield the elements of this tag in a part, each complete until the next one."""
         data = self._part(part)
+        if data.count(b"<") > _MAX_TAGS or _LONG_TAG.search(data):
+            raise self._error(f"{part}: more than {_MAX_TAGS} tags, or one of more than 100000 bytes")
+        above: list[ET.Element] = []
+        inside = 0
+        wanted = 0  # the depth of the element of this tag that is being read
         if b"\0" in data[:4] or b"<!DOCTYPE" in data:  # entities could expand without bound
             raise self._error(f"{part}: found UTF-16 or a document type, expected UTF-8 without one")
         try:
-            for _, element in ET.iterparse(io.BytesIO(data)):  # noqa: S314 - there is no document type
-                if _tag(element) == tag:
+            for event, element in ET.iterparse(io.BytesIO(data), events=("start", "end")):  # noqa: S314
+                if event == "start":
+                    above.append(element)
+                    wanted = wanted or (len(above) if _tag(element) == tag else 0)
+                    inside = inside + 1 if wanted else 0
+                    if len(above) > _MAX_DEPTH or inside > _MAX_INSIDE:
+                        raise self._error(f"{part}: more than {_MAX_DEPTH} levels, or {_MAX_INSIDE} elements in one")
+                    continue
+                above.pop()
+                if len(above) + 1 == wanted:
                     yield element
+                    wanted = 0
+                if not wanted and above:
+                    above[-1].remove(element)
         except (ET.ParseError, ValueError, LookupError) as error:  # also for other encodings than UTF-8
             raise self._error(f"{part}: not XML: {error}") from error
 

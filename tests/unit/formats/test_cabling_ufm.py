@@ -153,6 +153,30 @@ def test_a_compression_that_is_unpacked_whole_is_refused(compression: int) -> No
         ufm_p2p.parse(found.getvalue())
 
 
+@pytest.mark.parametrize(
+    ("sheet", "reason"),
+    [
+        ("<w>" + "<a>" * 30 + "</a>" * 30 + "</w>", "more than 20 levels"),
+        ("<w><row>" + "<c/>" * 60 + "</row></w>", "or 50 elements in one"),
+        ("<w>" + "<a/>" * 600 + "</w>", "more than 500 tags"),
+        ('<w a="' + "x" * 100_000 + '"/>', "or one of more than 100000 bytes"),
+    ],
+)
+def test_elements_are_bounded(sheet: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xlsx, "_MAX_INSIDE", 50)
+    monkeypatch.setattr(xlsx, "_MAX_TAGS", 500)
+    with pytest.raises(FormatError, match=reason):
+        ufm_p2p.parse(written(sheet))
+
+
+def test_sheets_are_bounded_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xlsx, "_MAX_SHEETS", 1)
+    one = sheet_xml(P2P_COLUMNS, ROW)
+    assert len(ufm_p2p.parse(written(one)).cables) == 1
+    with pytest.raises(FormatError, match="more than 1 sheets"):
+        ufm_p2p.parse(written(one, one))
+
+
 def test_cells_far_to_the_right_and_long_texts_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xlsx, "_MAX_TEXT", 20)
     far = '<c r="IW2"><v>x</v></c>'
