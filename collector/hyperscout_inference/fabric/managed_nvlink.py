@@ -19,11 +19,14 @@ _Key = tuple[str, int]  # cluster UUID and clique, or the manager's domain and p
 _All = Mapping[str, tuple[Gpu, ...]]
 
 
-def with_managed(own: _All, managed: _All, known: frozenset[str] | None) -> tuple[_All, Sequence[Fault]]:
+def with_managed(
+    own: _All, managed: _All, known: frozenset[str] | None, share: float = 0.0
+) -> tuple[_All, Sequence[Fault]]:
     """Return `own` plus the hosts that only the manager reports, with the drivers' names for domains, and one
     fault per host on which the two sources disagree.
 
     `known`: the hosts that exist, None = any. A host of the manager that is not in `known` is ignored.
+    `share`: the manager's domain is that of hosts with reports if more than this share of them is in both.
     """
     if not managed:
         return own, ()
@@ -33,6 +36,8 @@ def with_managed(own: _All, managed: _All, known: frozenset[str] | None) -> tupl
         if (mine := _most(own[host])) is not None and mine[0]:
             votes.setdefault(theirs[host], Counter())[mine] += 1
     names = {managed_key: min(n, key=lambda key: (-n[key], key)) for managed_key, n in votes.items()}
+    hosts_in = Counter(map(_most, own.values())) if share else Counter[_Key | None]()
+    names = {theirs: key for theirs, key in names.items() if votes[theirs][key] > share * hosts_in[key]}
     found = dict(own)
     faults: list[Fault] = []
     for host in sorted(theirs):

@@ -73,7 +73,7 @@ def infer(
     # A label may repeat what the driver reports, so it confirms no agent.
     managed = inputs.managed_gpus.keys() | (inputs.labelled_gpus.keys() - gpus.keys())
     # A label may be coarser than the cliques of the driver, so a difference is no fault.
-    gpus, _ = with_managed(gpus, inputs.labelled_gpus, options.cluster_nodes)
+    gpus, _ = with_managed(gpus, inputs.labelled_gpus, options.cluster_nodes, share=0.5)
     inputs = replace(inputs, gpus=gpus)
     net = present = fuse(inputs, options, previous)
     links = _links(net)

@@ -2,15 +2,18 @@
 
 Each list belongs to one cloud, the outermost domain first. A node is read with the first list of which it has
 a label. A value counts only within the domains above it, because some clouds' values are not unique. Where a
-node lacks a label, the domains around its next value are those of the other nodes with that value.
+node lacks a label, the domains around its next value are those of the other nodes with that value, if these
+are at least half of all with that value.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hyperscout_topology.names import is_hyperscout_key, is_label_key
 
 Keys = tuple[str, ...]
+Path = tuple[str, ...]  # domains as "key=value", the outermost first
 
 CLOUDS: Final[Mapping[str, Keys]] = {
     # EC2's instance topology: layer 1 is the outermost, and the last layer present is the innermost.
@@ -77,27 +80,32 @@ def domains_of(nodes: Mapping[str, Mapping[str, str]], lists: Sequence[Keys]) ->
     starts = {keys[:n] for keys in lists for n in range(1, len(keys) + 1)}
     # Those without gaps come first, because they fill the gaps of the others.
     order = sorted(set(places.values()), key=lambda x: (_keys_in(x) not in starts, -len(x), x))
-    around: dict[str, set[tuple[str, ...]]] = {}
-    paths: dict[tuple[str, ...], tuple[str, ...]] = {}
+    nodes_at = Counter(places.values())
+    having: dict[str, list[Path]] = {}
     for place in order:
-        paths[place] = path = _path(place, starts, around)
+        for domain in place:
+            having.setdefault(domain, []).append(place)
+    around: dict[str, Counter[Path]] = {}
+    paths: dict[Path, Path] = {}
+
+    def path_of(place: Path) -> Path:
+        """Fill the gaps of a place. What is below a value that is in several domains is not known."""
+        if not place or _keys_in(place) in starts:
+            return place
+        *outer, nearest = place
+        known = [(n, path) for path, n in around.get(nearest, {}).items() if set(outer) <= set(path)]
+        all_nodes = sum(nodes_at[x] for x in having[nearest] if set(outer) <= set(x))
+        most, path = max(known, default=(0, ()))
+        if 2 * most >= all_nodes and sum(n == most for n, _ in known) == 1:
+            return (*path, nearest)
+        above = path_of(tuple(outer))
+        return above if len(known) > 1 else (*above, nearest)
+
+    for place in order:
+        paths[place] = path = path_of(place)
         for n, domain in enumerate(path):
-            around.setdefault(domain, set()).add(path[:n])
+            around.setdefault(domain, Counter())[path[:n]] += nodes_at[place]
     return {node: path for node, place in places.items() if (path := paths[place])}
-
-
-def _path(
-    place: tuple[str, ...], starts: Collection[Keys], around: Mapping[str, Collection[tuple[str, ...]]]
-) -> tuple[str, ...]:
-    """Fill the gaps of a place. What is below a value that is in several domains is not known."""
-    if not place or _keys_in(place) in starts:
-        return place
-    *outer, nearest = place
-    known = [path for path in around.get(nearest, ()) if set(outer) <= set(path)]
-    if len(known) == 1:
-        return (*known[0], nearest)
-    above = _path(tuple(outer), starts, around)
-    return above if known else (*above, nearest)
 
 
 def place_of(labels: Mapping[str, str], lists: Sequence[Keys]) -> tuple[str, ...]:

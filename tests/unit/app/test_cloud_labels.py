@@ -95,6 +95,9 @@ def test_what_labels_say(labels: Mapping[str, str], expected: tuple[str, ...] | 
         (["723"], "1-3", "1-3"),
         (["-23"], "--3", "-23"),
         (["-23", "12"], "--3", "123"),
+        (["--3", "123"], "--3", "--3"),  # one node does not move two others
+        (["123", "123", "153"], "1-3", "123"),
+        (["1-3", "123", "153"], "1-3", "1"),
     ],
 )
 def test_a_label_that_a_node_lacks_is_that_of_the_others_with_its_next_value(

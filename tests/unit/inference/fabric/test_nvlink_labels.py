@@ -59,6 +59,14 @@ def test_a_label_of_a_whole_rack_does_not_contradict_its_two_cliques() -> None:
     assert domains(own, labels) == {frozenset("abcf"), frozenset("de")}
 
 
+def test_one_agents_label_moves_no_hosts_without_agents() -> None:
+    own = {host: gpus(1) for host in "abc"}
+    labels = {host: {BLOCK: "cbr-1"} for host in "axyz"}
+    assert domains(own, labels) == {frozenset("abc"), frozenset("xyz")}
+    labels["b"] = {BLOCK: "cbr-1"}
+    assert domains(own, labels) == {frozenset("abcxyz")}
+
+
 def test_a_label_does_not_confirm_what_two_agents_report() -> None:
     """One of them may have copied the domain of the other, and the label is made from the same report."""
     places = {host: ("all", f"rack-{host}") for host in "abcd"}
