@@ -13,13 +13,15 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*"
 # Words that a YAML 1.1 parser (types bool, null and float) or Slurm's parser reads as another type.
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"])
 _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+# Slurm reads "ALL" as all nodes, and "DEFAULT" as none.
+_SLURM = re.compile(r"(?!(?i:all|default)(?:\n|\Z))[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
 _MAX_NAMED = 20
 _LEVELS = ("nvlink", "leaf", "pod", "core")
 _LABEL_KEY = re.compile(
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+    rf"((?=[^/]{{1,253}}/){_KUBERNETES.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 )
+_PROTECTED = ("kubernetes.io", "k8s.io")
 _OWN_PREFIX = "hyperscout.io"
 _HIGHER = re.compile(r"core-([1-9][0-9]{0,3})")
 
@@ -63,6 +65,12 @@ def is_hyperscout_key(key: str) -> bool:
     """Whether the prefix of the label key is hyperscout.io or a subdomain of it."""
     prefix, slash, _ = key.partition("/")
     return bool(slash) and (prefix == _OWN_PREFIX or prefix.endswith("." + _OWN_PREFIX))
+
+
+def is_protected_key(key: str) -> bool:
+    """Whether the prefix of the label key is one of Kubernetes: a kubelet may not set all of these."""
+    prefix, slash, _ = key.partition("/")
+    return bool(slash) and any(prefix == x or prefix.endswith("." + x) for x in _PROTECTED)
 
 
 def is_slurm_name(name: str) -> bool:

@@ -3,14 +3,17 @@
 An annotation of each node records the labels that the collector set under such keys, with their values. A
 label that the annotation does not have, or that has another value by now, belongs to another owner: the
 collector neither changes nor removes it.
+
+A kubelet may write annotations of its node. So the record counts only for labels that a kubelet may write,
+too, or that the collector sets now.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from hyperscout_topology.names import is_hyperscout_key, is_label_key, tier_level, tier_name
+from hyperscout_topology.names import is_hyperscout_key, is_label_key, is_protected_key, tier_level, tier_name
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import Wanted
@@ -70,13 +73,14 @@ def keys_of_tiers(topology: Topology, templates: Sequence[KeyTemplate]) -> Calla
     domain of one host has no key of its own: it is there only so that all hosts have as many tiers.
     """
     names = {h.tier: h.tier_name for h in topology.hypernodes}
+    alone = {h.name for h in topology.hypernodes if h.tier_name == _NVLINK and len(h.nodes) == 1}
     fabric = sorted(tier for tier, name in names.items() if name != _NVLINK or _LEAF not in names.values())
     number = {tier: str(n) for n, tier in enumerate(fabric)}
 
     def keys(h: Wanted) -> Iterator[str]:
         for template in templates:
             if template.tier_name:
-                if h.tier_name == template.tier_name and not (h.tier_name == _NVLINK and h.count == 1):
+                if h.tier_name == template.tier_name and h.name not in alone:
                     yield template.key
             elif TIER in template.key:
                 yield template.key.replace(TIER, str(h.tier))
@@ -104,9 +108,17 @@ def other_keys(present: Labels, ours: Labels, labels: Labels) -> OtherKeys:
     return OtherKeys(patch, ",".join(f"{key}={value}" for key, value in sorted(wanted.items())), taken)
 
 
-def set_by_us(present: Labels, record: str) -> Labels:
-    """Return the labels that the collector set and no other client changed. `record`: "" = none."""
-    return {key: value for key, value in _parsed(record) if present.get(key) == value}
+def set_by_us(present: Labels, record: str, possible: Collection[str]) -> Labels:
+    """Return the labels that the collector set and no other client changed.
+
+    `record`: "" = none. `possible`: the keys that it may set now.
+    """
+    return {
+        key: value
+        for key, value in _parsed(record)
+        if present.get(key) == value
+        and (key in possible or not (is_protected_key(key) or is_hyperscout_key(key)))
+    }
 
 
 @lru_cache(maxsize=10_000)  # the nodes of a leaf have the same record

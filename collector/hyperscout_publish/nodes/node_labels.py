@@ -65,6 +65,7 @@ class NodeLabelsPublisher(Publisher):
         self._kube = kube
         self._nodes = nodes
         self._templates = () if mode == "off" else templates
+        self._possible = frozenset(key for x in self._templates for key in x.possible_keys())
         self._long_names_only = mode == "off"
         # HyperNodes select nodes with long names by label, so a dry run of labels still writes those.
         self._shows_only = mode == "dry-run" and not dry_run
@@ -108,7 +109,7 @@ class NodeLabelsPublisher(Publisher):
             name, present, record = (node["metadata"][key] for key in ("name", "labels", "labels_set"))
             if not (record or self._templates):
                 continue
-            ours = set_by_us(present, record)
+            ours = set_by_us(present, record, self._possible)
             labels = labels_of(name, self._wanted_others, self._kept_others, ours)
             change = other_keys(present, ours, labels)
             taken.update(change.taken)

@@ -53,6 +53,8 @@ def test_nvlink_domains_that_are_the_leaves_too_count_as_leaves() -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
+        ("a..b/x=leaf", "expected a label key"),
+        ("a.-b/x=leaf", "expected a label key"),
         ("example.com/rack", "expected KEY=TIER, or a key with"),
         ("example.com/{tier}=leaf", "expected KEY=TIER, or a key with"),
         ("example.com/{tier}-{fabric_tier}", "expected KEY=TIER, or a key with"),
@@ -103,8 +105,14 @@ def test_one_key_twice_is_refused(entries: tuple[str, ...]) -> None:
 def test_what_changes(
     name: str, present: dict[str, str], record: str, wanted: dict[str, str], patch: Patch, after: str
 ) -> None:
-    found = other_keys(present, set_by_us(present, record), wanted)
+    found = other_keys(present, set_by_us(present, record, ()), wanted)
     assert (found.patch, found.record) == (patch, after)
+
+
+@pytest.mark.parametrize("key", ["hyperscout.io/leaf", "node-restriction.kubernetes.io/x", "k8s.io/x"])
+def test_the_record_that_a_kubelet_can_write_counts_for_no_label_that_it_cannot(key: str) -> None:
+    assert set_by_us({key: "1", "a": "1"}, f"{key}=1,a=1", ()) == {"a": "1"}
+    assert set_by_us({key: "1"}, f"{key}=1", {key}) == {key: "1"}
 
 
 KEYS = st.sampled_from("abc")
@@ -117,11 +125,11 @@ def test_labels_of_others_stay_whatever_is_wanted(
 ) -> None:
     present, record = dict(foreign), ""
     for wanted in (first, second, {}):
-        change = other_keys(present, set_by_us(present, record), wanted)
+        change = other_keys(present, set_by_us(present, record, ()), wanted)
         assert not change.patch.keys() & foreign.keys()
         assert change.taken == wanted.keys() & foreign.keys()
         present, record = merge(present, change.patch), change.record
         assert present == wanted | foreign
-        again = other_keys(present, set_by_us(present, record), wanted)
+        again = other_keys(present, set_by_us(present, record, ()), wanted)
         assert (again.patch, again.record) == ({}, record), "a second look changes nothing"
     assert (present, record) == (foreign, "")

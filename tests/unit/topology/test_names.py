@@ -40,6 +40,10 @@ def test_usual_names_stay_plain(text: str) -> None:
         ("", False, False),
         ("x" * 254, False, True),
         ("a\n", False, False),
+        ("all", True, False),
+        ("ALL", False, False),
+        ("default", True, False),
+        ("all-1", True, True),
     ],
 )
 def test_which_names_are_valid_where(name: str, kubernetes: bool, slurm: bool) -> None:
