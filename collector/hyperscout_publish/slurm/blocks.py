@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 _MAX_DOUBLINGS = 15  # Slurm supports sizes up to 2**15 times the base
+_MAX_SIZE = 1_000_000
 _MAX_GROWTH = 2  # empty blocks at most double the number of blocks
 
 Block = tuple[str, Sequence[str]]  # name, nodes
@@ -27,8 +28,8 @@ class BlockPlan:
 
 def sizes_problem(sizes: Sequence[int]) -> str | None:
     """Return why Slurm refuses these block sizes; None if it takes them."""
-    if any(size < 1 for size in sizes):
-        return "expected sizes of 1 or more"
+    if any(not 0 < size <= _MAX_SIZE for size in sizes):
+        return f"expected sizes from 1 to {_MAX_SIZE}"
     for before, size in pairwise(sizes):
         times, rest = divmod(size, sizes[0])
         if size <= before or rest or times.bit_count() != 1 or times > 1 << _MAX_DOUBLINGS:

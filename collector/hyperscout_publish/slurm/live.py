@@ -19,13 +19,15 @@ _MAX_UPDATES = 64  # with more commands one reconfiguration is less work
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What a file says. `units`: by node, the value of its `Topology`. `paths`: by switch, the switches from
-    its root down to it. `blocks`, `sizes`: of topology/block, in their order."""
+    its root down to it. `blocks`, `sizes`: of topology/block, in their order. `may_have_more`: Slurm may also
+    have switches that have become empty, which are not in the file."""
 
     units: Mapping[str, str]
     paths: Mapping[str, tuple[str, ...]]
     leaves: frozenset[str]
     blocks: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
+    may_have_more: bool = False
 
 
 def layout_of(topology: Topology, kind: str, options: SlurmOptions) -> Layout:
@@ -72,7 +74,7 @@ def updated(old: Layout, new: Layout) -> Layout:
     """Return the layout after `updates`: Slurm keeps switches that have become empty."""
     kept = {name: path for name, path in old.paths.items() if name not in new.paths}
     leaves = new.leaves | (old.leaves & kept.keys())
-    return replace(new, paths={**new.paths, **kept}, leaves=leaves)
+    return replace(new, paths={**new.paths, **kept}, leaves=leaves, may_have_more=old.may_have_more)
 
 
 def _can_become(old: Layout, new: Layout, name: str) -> bool:
@@ -80,4 +82,4 @@ def _can_become(old: Layout, new: Layout, name: str) -> bool:
     path = new.paths[name]
     if name in old.paths:
         return old.paths[name] == path and (name in old.leaves) == (name in new.leaves)
-    return len(path) > 1
+    return len(path) > 1 and not old.may_have_more  # it may be an empty switch elsewhere

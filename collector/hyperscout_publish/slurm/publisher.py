@@ -9,6 +9,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
@@ -30,6 +31,7 @@ from hyperscout_publish.slurm.text import (
 _log = logging.getLogger(__name__)
 
 _WAITS = "the newest change is written slurm_hook_interval_s after the last run of slurm_hook"
+_LONG_S = 300.0  # a shorter wait is no problem to report
 _MARK = ".hook-due"  # suffix of a file beside the first one: Slurm has not read the last text yet
 
 Writer = Callable[[Topology, SlurmOptions], Iterator[str]]
@@ -88,7 +90,7 @@ class SlurmFilesPublisher(Publisher):
             self.notice = "no hierarchy is known: the files are unchanged"
             return
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
-        written = (members, topology.nodes_without_evidence)
+        written = (members, topology.nodes_without_evidence, topology.adapters)  # these may name hosts
         if written == self._written:
             return
         if is_empty(topology, self._options):
@@ -99,7 +101,8 @@ class SlurmFilesPublisher(Publisher):
         if changes is None and wait_s > 0 and self._written is not None:
             # The files wait, too: a change that is undone meanwhile changes nothing.
             self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
-            self.notice = _WAITS
+            if wait_s > _LONG_S:
+                self.notice = _WAITS
             return
         self._written = None  # if something fails, the next call does not wait, and compares the files
         due = await self._in_thread(self._write, topology)
@@ -107,6 +110,8 @@ class SlurmFilesPublisher(Publisher):
             self._layout = None  # if this fails, Slurm may have a part of it: then the hook runs
             await self._tell(changes)
             self._unmark()
+        elif layout is not None and self._layout is None:
+            layout = replace(layout, may_have_more=True)  # an earlier process may have moved nodes
         self._written, self._layout = written, layout
 
     def _compare(self, topology: Topology) -> tuple[Layout | None, Sequence[Sequence[str]] | None]:

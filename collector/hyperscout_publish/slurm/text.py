@@ -55,7 +55,7 @@ def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterato
     yield from notes
     plan = block_plan(topology, options, gaps=False)
     if plan.blocks and options.block_sizes and plan.sizes != options.block_sizes:
-        yield f"# The given block sizes are not used: no block has {options.block_sizes[0]} nodes\n"
+        yield f"# The given sizes are not used: all blocks have fewer than {options.block_sizes[0]} nodes\n"
     if plan.too_small:
         yield from left_out(plan.too_small, f"because their blocks have fewer than {plan.sizes[0]} nodes")
     for name, nodes in plan.blocks:

@@ -13,7 +13,7 @@ import pytest
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_publish.slurm.publisher import SlurmFilesPublisher
 from hyperscout_publish.slurm.text import SlurmOptions, slurm_block, slurm_tree, slurm_yaml
-from hyperscout_topology.topology import Condition, Topology
+from hyperscout_topology.topology import Adapter, Condition, Topology
 from support.builders import hypernode
 from support.fake_time import FakeTime
 from support.nccl_stubs import alive
@@ -90,11 +90,21 @@ async def test_changes_within_the_interval_are_one_change(tmp_path: Path) -> Non
         time.now_s += 29
         await publisher.publish(topology)
         assert files(tmp_path)["tree"].read_text() == before
-        assert "is written slurm_hook_interval_s after the last run" in (publisher.notice or "")
+        assert publisher.notice is None, "a short wait is no problem"
     time.now_s += 2
     await publisher.publish(leaves(("n01",), ("n02",)))
     assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(leaves(("n01",), ("n02",))))
     assert (runs(tmp_path), publisher.notice) == (2, None)
+
+
+async def test_a_long_wait_is_reported(tmp_path: Path) -> None:
+    time = FakeTime()
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path), interval_s=3600, timer=time.clock)
+    for topology in (two_leaves(), leaves(("n01",))):
+        await publisher.publish(topology)
+    assert "is written slurm_hook_interval_s after the last run" in (publisher.notice or "")
+    await publisher.publish(two_leaves())
+    assert publisher.notice is None
 
 
 async def test_the_publisher_wakes_at_the_end_of_the_interval(tmp_path: Path) -> None:
@@ -187,6 +197,29 @@ async def test_a_new_root_runs_the_hook(tmp_path: Path) -> None:
         await publisher.publish(Topology(1, (hypernode(name, ("n1",)),)))
     assert runs(tmp_path) == 2
     assert not (tmp_path / "updates").exists()
+
+
+async def test_after_a_restart_a_new_switch_may_be_an_empty_one_elsewhere(tmp_path: Path) -> None:
+    others = {"n1": ("l1", "p1"), "n3": ("l3", "p2")}
+    before = live_publisher(tmp_path)
+    for place in (("l2", "p1"), ("l1", "p1")):
+        await before.publish(placed({**others, "n2": place}))
+    again = live_publisher(tmp_path)
+    await again.publish(placed({**others, "n2": ("l1", "p1")}))
+    assert runs(tmp_path) == 1
+    for place, count in ((("l2", "p2"), 2), (("l4", "p2"), 2)):  # the hook made the rest known
+        await again.publish(placed({**others, "n2": place}))
+        assert runs(tmp_path) == count
+
+
+async def test_a_host_that_gets_a_name_changes_the_file(tmp_path: Path) -> None:
+    guid = "0002c90300000001"
+    publisher = SlurmFilesPublisher(files(tmp_path))
+    unnamed = replace(leaves((guid, "n1")), adapters=(Adapter(guid, guid, ""),))
+    await publisher.publish(unnamed)
+    assert f"Nodes={guid}" not in files(tmp_path)["tree"].read_text()
+    await publisher.publish(replace(unnamed, adapters=(Adapter("a1", guid, ""),)))
+    assert f"Nodes={guid},n1" in files(tmp_path)["tree"].read_text()
 
 
 async def test_a_switch_that_became_empty_is_remembered(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
             {"slurm_tree_file": "/x", "slurm_hook": "scontrol 'reconfigure"},
             "slurm_hook: No closing quotation",
         ),
+        ({"slurm_tree_file": "/x", "slurm_block_file": "/x"}, "expected different files"),
         ({"slurm_tree_file": "/x", "slurm_live": "scontrol"}, "slurm_live: set slurm_hook and exactly one"),
         (
             {"slurm_tree_file": "/x", "slurm_yaml_file": "/y", "slurm_hook": "x", "slurm_live": "scontrol"},

@@ -382,5 +382,5 @@ def test_a_topology_without_hypernodes_gives_an_empty_text(
 
 def test_block_sizes_that_no_block_has_are_named() -> None:
     found = text(slurm_block(two_leaves(), SlurmOptions(block_sizes=(9,))))
-    assert found.startswith("# The given block sizes are not used: no block has 9 nodes\nBlockName=")
+    assert found.startswith("# The given sizes are not used: all blocks have fewer than 9 nodes\nBlockName=")
     assert "not used" not in text(slurm_block(two_leaves(), SlurmOptions(block_sizes=(2,))))

@@ -279,6 +279,8 @@ class PublisherSettings(BaseModel):
         files = [x for x in (self.slurm_tree_file, self.slurm_block_file, self.slurm_yaml_file) if x]
         if self.slurm_hook.strip() and not files:
             raise ValueError("slurm_hook: set slurm_tree_file, slurm_block_file or slurm_yaml_file too")
+        if len(set(files)) < len(files):
+            raise ValueError("slurm_tree_file, slurm_block_file, slurm_yaml_file: expected different files")
         if self.slurm_live.strip() and not (self.slurm_hook.strip() and len(files) == 1):
             raise ValueError("slurm_live: set slurm_hook and exactly one of Slurm's files too")
         return self
