@@ -23,6 +23,11 @@ def with_labels(
     lists = _lists(label_keys)
     nodes, passed_over = node_labels.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(passed_over)
+    there = {key for labels in nodes.values() for key in labels}
+    unknown = (key for text in label_keys for key in text.split(",") if key not in there)
+    problems.extend(
+        Problem(shown(path), 0, f"no node has the label {key} of --label-keys") for key in unknown
+    )
     return replace(
         inputs,
         labels={**domains_of(nodes, lists), **inputs.labels},

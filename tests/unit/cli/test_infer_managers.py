@@ -79,6 +79,8 @@ def test_own_keys_of_nodes(run: CommandLine, tmp_path: Path) -> None:
     found = inferred(run, "--node-labels", file, "--label-keys", ",".join(keys))
     assert lowest(found) == set(FABRIC.truth.tiers[0])
     assert "the tree is empty" in run("infer", "--node-labels", file).err
+    wrong = run("infer", "--node-labels", file, "--label-keys", f"exampl.com/row,{keys[1]}").err
+    assert "no node has the label exampl.com/row of --label-keys" in wrong
     for given, words in (
         (["--node-labels", file, "--label-keys", "a b"], "--label-keys: 'a b': expected a label key"),
         (["--nmx", file, "--label-keys", "a"], "--label-keys: give --node-labels"),
