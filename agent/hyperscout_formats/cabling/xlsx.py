@@ -110,13 +110,15 @@ class _Workbook:
         if b"\0" in data[:4] or b"<!DOCTYPE" in data:  # entities could expand without bound
             raise self._error(f"{part}: found UTF-16 or a document type, expected UTF-8 without one")
         try:
+            # There is no document type, which S314 warns of.
             for event, element in ET.iterparse(io.BytesIO(data), events=("start", "end")):  # noqa: S314
                 if event == "start":
                     above.append(element)
                     wanted = wanted or (len(above) if _tag(element) == tag else 0)
                     inside = inside + 1 if wanted else 0
                     if len(above) > _MAX_DEPTH or inside > _MAX_INSIDE:
-                        raise self._error(f"{part}: more than {_MAX_DEPTH} levels, or {_MAX_INSIDE} elements in one")
+                        most = f"{_MAX_DEPTH} levels, or {_MAX_INSIDE} elements in one"
+                        raise self._error(f"{part}: more than {most}")
                     continue
                 above.pop()
                 if len(above) + 1 == wanted:
@@ -124,6 +126,8 @@ class _Workbook:
                     wanted = 0
                 if not wanted and above:
                     above[-1].remove(element)
+        except FormatError:
+            raise
         except (ET.ParseError, ValueError, LookupError) as error:  # also for other encodings than UTF-8
             raise self._error(f"{part}: not XML: {error}") from error
 
