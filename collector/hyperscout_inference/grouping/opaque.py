@@ -131,12 +131,20 @@ def alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> lis
 
 
 def beside(
-    net: Network, layers: Sequence[Layer], sure: Sequence[Floats], by_tier: Sequence[Longs]
+    net: Network,
+    layers: Sequence[Layer],
+    sure: Sequence[Floats],
+    by_tier: Sequence[Longs],
+    witnesses: int = 1,
 ) -> list[Layer]:
-    """Return layers of one depth with wired and other hosts. New domains have a confidence."""
+    """Return layers of one depth with wired and other hosts. New domains have a confidence.
+
+    A domain of latency or labels is the wired domain that has most of its wired hosts, `witnesses` at least.
+    Where no domain has most of them, it is too coarse for this tier: its other hosts get a new domain.
+    """
     depth = max(len(layers), len(by_tier))
     result: list[Layer] = []
-    target: Mapping[int, int] = {}
+    inner = by_tier[0]
     for tier in range(depth):
         below = result[-1] if result else None
         latent = by_tier[min(tier, len(by_tier) - 1)]
@@ -147,27 +155,30 @@ def beside(
             top = layers[-1]
             wired = _layer(result, top.domain, [()] * top.count, np.arange(top.count), (), {})
             wired = replace(wired, labelled=top.labelled)
-        target = _targets(latent, wired)
-        fresh = {latency: number for latency, number in target.items() if number >= wired.count}
+        homes = _Homes(latent, wired, witnesses)
         domain = wired.domain.copy()
         child = wired.child
         if below is None:
             others = np.flatnonzero((wired.domain < 0) & (latent >= 0))
-            domain[others] = [target[d] for d in latent[others].tolist()]
+            domain[others] = [homes.of(d) for d in latent[others].tolist()]
         else:
             child = np.full(below.count, -1, np.int64)
             child[: len(wired.child)] = wired.child
+            within = _joined(inner, wired, witnesses)
+            new, member = np.unique(below.domain, return_index=True)
+            for number, host in zip(new.tolist(), member.tolist(), strict=True):
+                if number >= len(wired.child):
+                    known = int(within[inner[host]])
+                    child[number] = known if known >= 0 else homes.of(int(latent[host]))
             inside = np.flatnonzero(below.domain >= 0)
-            new = inside[below.domain[inside] >= len(wired.child)]
-            child[below.domain[new]] = [target[d] for d in latent[new].tolist()]
             domain[inside] = child[below.domain[inside]]
-        switches = [*wired.switches, *([()] * len(fresh))]
+        switches = [*wired.switches, *([()] * len(homes.fresh))]
         founders: Sequence[tuple[str, ...]] = ()
         if below is None:
             own = wired.founders or [()] * wired.count
             founders = [*own, *_members(net, domain, len(switches))[wired.count :]]
         elif wired.founders:
-            founders = [*wired.founders, *([()] * len(fresh))]
+            founders = [*wired.founders, *([()] * len(homes.fresh))]
         result.append(
             Layer(
                 wired.name,
@@ -176,25 +187,36 @@ def beside(
                 child,
                 wired.grouping,
                 founders,
-                {number: float(confidence[latency]) for latency, number in fresh.items()},
+                {number: float(confidence[latency]) for latency, number in homes.fresh.items()},
                 wired.labelled,
             )
         )
+        inner = latent
     return result
 
 
-def _targets(latent: Longs, wired: Layer) -> dict[int, int]:
-    """Return the domain of each latency domain: that of most of its wired hosts, else a new one."""
-    target: dict[int, int] = {}
-    fresh = wired.count
-    for latency in range(int(latent.max(initial=-1)) + 1):
-        mine = wired.domain[latent == latency]
+class _Homes:
+    """The domain in a layer of each domain of latency or labels: a wired one, else a new one."""
+
+    def __init__(self, latent: Longs, wired: Layer, witnesses: int) -> None:
+        self._joined = _joined(latent, wired, witnesses).tolist()
+        self._count = wired.count
+        self.fresh: dict[int, int] = {}
+
+    def of(self, domain: int) -> int:
+        joined = int(self._joined[domain])
+        return joined if joined >= 0 else self.fresh.setdefault(domain, self._count + len(self.fresh))
+
+
+def _joined(latent: Longs, wired: Layer, witnesses: int) -> Longs:
+    """Return of each domain of latency or labels the wired domain of most of its wired hosts, -1 = none."""
+    joined = np.full(int(latent.max(initial=-1)) + 1, -1, np.int64)
+    for domain in range(len(joined)):
+        mine = wired.domain[latent == domain]
         votes = np.bincount(mine[mine >= 0], minlength=1)
-        if votes.any():
-            target[latency] = int(votes.argmax())
-        else:
-            target[latency], fresh = fresh, fresh + 1
-    return target
+        if votes.max() >= witnesses and 2 * votes.max() > votes.sum():
+            joined[domain] = votes.argmax()
+    return joined
 
 
 def _members(net: Network, domain: Longs, count: int) -> list[tuple[str, ...]]:

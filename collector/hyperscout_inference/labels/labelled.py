@@ -5,6 +5,7 @@ Wired evidence wins: no wired host moves, and a labelled domain with wired hosts
 with labels and cables that disagree becomes a `SourcesDisagree` finding.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ Labels = Mapping[str, tuple[str, ...]]
 # A labelled tier is inside the lowest wired tier in which this share of the hosts with both agrees.
 _INSIDE = 0.75
 _ENOUGH = 3  # wired hosts that are needed for a majority
+_WITNESSES = 2  # wired hosts that are needed to place the others of a label: one may have a wrong label
+_SHARED = 0.25  # of the hosts that name a tier, this share must be with others: else a few labels make a tier
 _NAMED = 3
 
 
@@ -34,7 +37,7 @@ def with_labels(net: Network, layers: Sequence[Layer], labels: Labels) -> list[L
     if not tiers or not (~wired & (tiers[0] >= 0)).any():
         return list(layers)
     sure = [np.ones(len(names)) for names in paths]
-    found = beside(net, layers, sure, tiers) if wired.any() else alone(net, sure, tiers)
+    found = beside(net, layers, sure, tiers, _WITNESSES) if wired.any() else alone(net, sure, tiers)
     return [
         _told(layer, tiers[min(t, len(tiers) - 1)], paths[min(t, len(tiers) - 1)])
         for t, layer in enumerate(found)
@@ -69,8 +72,8 @@ def _tiers(net: Network, labels: Labels) -> tuple[list[Longs], list[list[tuple[s
     """Return the innermost tier first: by tier (hosts,) the domain of each, -1 = none, and the domains'
     paths.
 
-    A host with fewer domains is in its innermost one at all tiers below. A tier that groups no hosts, or the
-    same hosts as the tier below, is left out.
+    A host with fewer domains is in its innermost one at all tiers below. A tier that groups few of the hosts
+    that name it, or the same hosts as the tier below, is left out.
     """
     known = {i: path for i, host in enumerate(net.hosts) if (path := labels.get(host))}
     depth = max(map(len, known.values()), default=0)
@@ -79,8 +82,10 @@ def _tiers(net: Network, labels: Labels) -> tuple[list[Longs], list[list[tuple[s
     for length in range(depth, 0, -1):
         of_host = {i: path[:length] for i, path in known.items()}
         names = sorted(set(of_host.values()))
-        groups_nothing = len(names) == len(known) and length > 1
-        if groups_nothing or (paths and len(names) == len(paths[-1])):
+        size = Counter(path for path in of_host.values() if len(path) == length)
+        shared = sum(hosts for hosts in size.values() if hosts > 1)
+        groups_few = length > 1 and shared < _SHARED * size.total()
+        if groups_few or (paths and len(names) == len(paths[-1])):
             continue
         number = {name: n for n, name in enumerate(names)}
         column = np.full(len(net.hosts), -1, np.int64)

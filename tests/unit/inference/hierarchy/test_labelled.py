@@ -129,6 +129,43 @@ def test_domains_that_no_wire_shows_stand_beside_wired_ones() -> None:
     assert all(depth[h.parent].tier == h.tier + 1 for h in found.hypernodes if h.parent)
 
 
+def unwired(labels: Labels, wired: Mapping[str, tuple[str, ...]]) -> tuple[list[set[str]], Topology]:
+    """The leaves of hosts without cables, beside a fabric of 4 leaves with 4 hosts each, and the topology."""
+    found = infer(replace(inputs_of(clos2(4, 4, 2)), labels={**labels, **wired}))
+    leaves = [set(h.nodes) for h in found.hypernodes if h.tier == 1]
+    return [leaf for leaf in leaves if leaf & set(labels)], found
+
+
+def test_a_label_that_spans_several_leaves_puts_no_host_into_one_of_them() -> None:
+    fabric = clos2(4, 4, 2)
+    dark = {f"dark-{n}": ("zone",) for n in range(3)}
+    leaves, found = unwired(dark, dict.fromkeys(fabric.hosts, ("zone",)))
+    assert leaves == [set(dark)]
+    (top,) = [h for h in found.hypernodes if not h.parent]
+    assert set(top.nodes) == {*fabric.hosts, *dark}
+
+
+def test_one_wired_host_places_no_others() -> None:
+    fabric = clos2(4, 4, 2)
+    dark = {f"dark-{n}": ("block", "rack") for n in range(8)}
+    labels = {host: ("block", f"rack of {host}") for host in fabric.hosts}
+    leaves, _ = unwired(dark, {**labels, fabric.hosts[0]: ("block", "rack")})
+    assert leaves == [set(dark)]
+    leaves, _ = unwired(dark, {**labels, **dict.fromkeys(fabric.hosts[:2], ("block", "rack"))})
+    assert leaves == [{*fabric.hosts[:4], *dark}]
+
+
+@pytest.mark.parametrize(
+    "odd", [pytest.param(("x", "1", "more"), id="more"), pytest.param(("x", "1", "h9"), id="a copy")]
+)
+def test_the_labels_of_one_node_make_no_tier_for_all(odd: tuple[str, ...]) -> None:
+    own = odd[-1] != "more"
+    labels = {f"h{n}": ("x", str(n % 2), *([f"h{n}"] if own else [])) for n in range(16)}
+    expected = said(inferred(labels))
+    assert len(expected) == 2
+    assert said(inferred({**labels, "h1": odd})) == expected
+
+
 def test_a_host_whose_cables_lead_elsewhere_is_named() -> None:
     fabric = clos3(2, 2, 4, 2, 2)
     host, other = fabric.hosts[0], fabric.hosts[-1]
