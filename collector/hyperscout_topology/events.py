@@ -14,7 +14,7 @@ from hyperscout_formats.text.counts import count
 
 from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.health import HEALTHY
-from hyperscout_topology.memo import nodes_of_adapters
+from hyperscout_topology.memo import names_of_adapters, nodes_of_adapters
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -182,6 +182,7 @@ class _Home:
         self._of: dict[str, HyperNode] = {}
         self._nodes: set[str] = set()
         self._called: dict[str, str] = {}
+        self._adapters: dict[str, str] = {}
 
     def of(self, *names: str) -> str:
         """The lowest HyperNode that contains one of these; "" = none."""
@@ -203,12 +204,14 @@ class _Home:
     def call(self, devices: set[str]) -> None:
         """Load the display names of these devices."""
         nodes = nodes_of_adapters(self._topology.adapters)
+        self._adapters = names_of_adapters(self._topology.adapters)
         self._called = {device: nodes[device] for device in devices if device in nodes}
         self._called |= {s.id: s.name for s in self._topology.switches if s.id in devices and s.name}
 
     def end(self, device: str, port: str) -> Endpoint:
         """An end of a link, named as anomalies name it."""
-        return Endpoint(device, self._called.get(device, device), port or None)
+        name = self._called.get(device, device)
+        return Endpoint(device, name, port or None, self._adapters.get(device, ""))
 
 
 _Homes = tuple[_Home, _Home]

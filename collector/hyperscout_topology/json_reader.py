@@ -77,9 +77,8 @@ def from_json(data: Any) -> Topology:
         return [(f"{key}[{i}]", row) for i, row in enumerate(values)]
 
     def end(row: Any, where: str) -> Endpoint:
-        return Endpoint(
-            get(row, where, "device", str, ""), get(row, where, "name", str, ""), optional(row, where, "port")
-        )
+        device, name, adapter = (get(row, where, key, str, "") for key in ("device", "name", "adapter"))
+        return Endpoint(device, name, optional(row, where, "port"), adapter)
 
     def number(row: Any, where: str, key: str, default: Any = ...) -> float:
         value = get(row, where, key, object, default)

@@ -102,3 +102,9 @@ def positions(ids: Sequence[str]) -> Mapping[str, int]:
 def nodes_of_adapters(adapters: Sequence[Adapter]) -> dict[str, str]:
     """Return the node of each adapter, by its id."""
     return {adapter.id: adapter.node for adapter in adapters}
+
+
+@memoized
+def names_of_adapters(adapters: Sequence[Adapter]) -> dict[str, str]:
+    """Return the name of each adapter on its node, by its id, where it is known."""
+    return {adapter.id: adapter.name for adapter in adapters if adapter.name}

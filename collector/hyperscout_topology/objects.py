@@ -139,7 +139,12 @@ def _anomaly(x: Anomaly) -> Object:
 
 def end(endpoint: Endpoint) -> Object:
     """An end of an anomaly or of an event."""
-    return {"device": endpoint.device, "name": endpoint.name, "port": endpoint.port}
+    return {
+        "device": endpoint.device,
+        "name": endpoint.name,
+        "port": endpoint.port,
+        "adapter": endpoint.adapter,
+    }
 
 
 def _switch(s: Switch) -> Object:

@@ -254,11 +254,12 @@ def event_to_proto(event: Event) -> pb.HistoryEvent:
 
 
 def end_to_proto(end: Endpoint) -> pb.Endpoint:
-    return pb.Endpoint(device=end.device, name=end.name, port=end.port)
+    return pb.Endpoint(device=end.device, name=end.name, port=end.port, adapter=end.adapter)
 
 
 def _end(message: pb.Endpoint) -> Endpoint:
-    return Endpoint(message.device, message.name, message.port if message.HasField("port") else None)
+    port = message.port if message.HasField("port") else None
+    return Endpoint(message.device, message.name, port, message.adapter)
 
 
 def _switch(s: pb.Switch) -> Switch:

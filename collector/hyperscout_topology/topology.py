@@ -29,18 +29,22 @@ ANOMALY_KINDS = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """A device, and its port where one is known. `device` is a GUID, chassis id or node name."""
+    """A device, and its port where one is known. `device` is a GUID, chassis id or node name; `adapter` the
+    name on its node of the adapter that a GUID identifies, "" where unknown."""
 
     device: str
     name: str
     port: str | None = None
+    adapter: str = field(default="", compare=False)  # the GUID identifies the adapter
 
 
 def say(end: Endpoint) -> str:
-    """An end as text: leaf-03/p17, node-0001/mlx5_0, or only the device where no port is known."""
+    """An end as text: leaf-03/p17, node-0001/eth0, node-0001 mlx5_0/p1, or only the device where no port is
+    known."""
+    device = f"{end.name} {end.adapter}" if end.adapter else end.name
     if end.port is None:
-        return end.name
-    return f"{end.name}/p{end.port}" if end.port.isdecimal() else f"{end.name}/{end.port}"
+        return device
+    return f"{device}/p{end.port}" if end.port.isdecimal() else f"{device}/{end.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,4 +100,5 @@ def _ends(found: "HistoryEvent | FlapCount") -> str:
 def _end(end: "Endpoint") -> str:
     from hyperscout_topology.topology import Endpoint, say
 
-    return say(Endpoint(end.device, end.name or end.device, end.port if end.HasField("port") else None))
+    port = end.port if end.HasField("port") else None
+    return say(Endpoint(end.device, end.name or end.device, port, end.adapter))

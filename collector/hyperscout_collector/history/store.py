@@ -283,5 +283,6 @@ def names_of(event: Event) -> set[str]:
     found.update((event.before, event.after) if "Node" in event.kind else ())
     for end in (event.subject, event.peer):
         if end is not None:
-            found |= {end.device, end.name, say(end), say(Endpoint(end.device, end.device, end.port))}
+            names = say(end), *(say(Endpoint(end.device, name, end.port)) for name in (end.device, end.name))
+            found |= {end.device, end.name, *names}
     return found - {""}

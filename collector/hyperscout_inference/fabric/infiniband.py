@@ -373,4 +373,4 @@ def _settle(
 
 
 def _end(part: Part, device: int, port: int) -> Endpoint:
-    return Endpoint(part.ids[device], part.names[device], str(port))
+    return Endpoint(part.ids[device], part.names[device], str(port), part.labels[device])

@@ -153,4 +153,4 @@ class Network:
 
     def end(self, device: int, port: int = -1) -> Endpoint:
         """Return the endpoint of a device and one of its ports, for an anomaly."""
-        return Endpoint(self.ids[device], self.names[device], self.port_text(port))
+        return Endpoint(self.ids[device], self.names[device], self.port_text(port), self.labels[device])

@@ -13,7 +13,7 @@ from hyperscout_topology.link_changes import (
     ports_in_use,
     wired_devices,
 )
-from hyperscout_topology.memo import memoized, nodes_of_adapters, positions
+from hyperscout_topology.memo import memoized, names_of_adapters, nodes_of_adapters, positions
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
@@ -74,8 +74,12 @@ def recall(
             known_ends.add(x.ends)
 
     def end(device: str, port: str | None) -> Endpoint:
-        name = net.names[ids[device]] if device in ids else name_of.get(device) or host_of.get(device, device)
-        return Endpoint(device, name, port or None)
+        if device in ids:
+            name, adapter = net.names[ids[device]], net.labels[ids[device]]
+        else:
+            name = name_of.get(device) or host_of.get(device, device)
+            adapter = names_of_adapters(previous.adapters).get(device, "")
+        return Endpoint(device, name, port or None, adapter)
 
     def owner(a: str, b: str) -> str | None:
         for device in (a, b):

@@ -527,22 +527,26 @@ class Endpoint(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """GUID, chassis id or node name."""
     name: _builtins.str
     """Display name."""
     port: _builtins.str
     """Name or number of the port on that device; unset if the whole device is meant."""
+    adapter: _builtins.str
+    """Name on its node of the InfiniBand adapter that `device` identifies: mlx5_0. Empty if unknown or no adapter."""
     def __init__(
         self,
         *,
         device: _builtins.str = ...,
         name: _builtins.str = ...,
         port: _builtins.str | None = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_port", b"_port", "port", b"port"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_port", b"_port", "device", b"device", "name", b"name", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_port", b"_port", "adapter", b"adapter", "device", b"device", "name", b"name", "port", b"port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__port: _TypeAlias = _typing.Literal["port"]  # noqa: Y015
     _WhichOneofArgType__port: _TypeAlias = _typing.Literal["_port", b"_port"]  # noqa: Y015

@@ -352,5 +352,7 @@ def test_what_an_event_answers_to() -> None:
         "LinkAdded", "", "h", "n", Endpoint("0a", "leaf", "7"), Endpoint("n", "n", "eth0"), nodes=("m",)
     )
     assert names_of(event) == {"h", "n", "m", "0a", "leaf", "leaf/p7", "0a/p7", "n/eth0"}
+    of_adapter = Event("LinkAdded", "", subject=Endpoint("0b", "n", "1", "mlx5_0"))
+    assert names_of(of_adapter) == {"0b", "0b/p1", "n", "n/p1", "n mlx5_0/p1"}
     assert names_of(Event("NodeMoved", "", "b", "n", before="a", after="b")) == {"n", "a", "b"}
     assert names_of(Event("ConditionChanged", "", "b", before="True", after="False")) == {"b"}

@@ -127,9 +127,9 @@ def fabric(**more: object) -> FabricInputs:
     ("guid", "port", "named"),
     [
         pytest.param(LEAF, "3", "leaf1/p3 to spine1/p1", id="switch"),
-        pytest.param(HOST, "1", "node-0001/p1 to leaf1/p1", id="adapter"),
-        pytest.param(HOST | 1, "1", "node-0001/p1 to leaf1/p1", id="adapter-by-the-guid-of-its-port"),
-        pytest.param(OTHER | 2, "2", "node-0002/p2 to spine1/p2", id="its-second-port"),
+        pytest.param(HOST, "1", "node-0001 mlx5_0/p1 to leaf1/p1", id="adapter"),
+        pytest.param(HOST | 1, "1", "node-0001 mlx5_0/p1 to leaf1/p1", id="adapter-by-the-guid-of-its-port"),
+        pytest.param(OTHER | 2, "2", "node-0002 mlx5_0/p2 to spine1/p2", id="its-second-port"),
         pytest.param(SPINE | 7, "1", None, id="the-guid-of-no-adapter"),
         pytest.param(-1, "1", None, id="no-guid"),
     ],

@@ -92,6 +92,11 @@ def test_a_lost_cable_is_named_by_both_ports(seed: int) -> None:
     assert len(missing) == len(topology.anomalies) == 1
     ends = {(e.device, e.port) for e in (missing[0].subject, missing[0].peer) if e}
     assert ends == {(f"{guid:016x}", str(port)) for guid, port in cable.ends}
+    adapters = {x.id: x.name for x in first.adapters}
+    for end in (missing[0].subject, missing[0].peer):
+        assert end is not None
+        assert end.adapter == adapters.get(end.device, "")
+        assert f"{end.name} {end.adapter}".rstrip() + f"/p{end.port}" in missing[0].message
     assert names(topology) == names(first)  # a host that is cut off keeps its domain, and is listed
     assert set(topology.nodes_without_evidence) == set(planted.cut_off)
 
