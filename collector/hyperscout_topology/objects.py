@@ -137,14 +137,9 @@ def _anomaly(x: Anomaly) -> Object:
     }
 
 
-def end(endpoint: Endpoint) -> Object:
+def end(x: Endpoint) -> Object:
     """An end of an anomaly or of an event."""
-    return {
-        "device": endpoint.device,
-        "name": endpoint.name,
-        "port": endpoint.port,
-        "adapter": endpoint.adapter,
-    }
+    return {"device": x.device, "name": x.name, "port": x.port, "adapter": x.adapter}
 
 
 def _switch(s: Switch) -> Object:
