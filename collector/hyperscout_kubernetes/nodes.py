@@ -18,6 +18,9 @@ from hyperscout_kubernetes.reflector import Reflector
 PATH = api_path("v1", "nodes")
 # The annotation with the labels that the collector set under keys of other projects.
 LABELS_SET = "hyperscout.io/labels-set"
+# The annotation that Slinky reads, and the one with the value that the collector set in it.
+SLINKY_SPEC = "topology.slinky.slurm.net/spec"
+SLINKY_SET = "hyperscout.io/slinky-set"
 # Types of the conditions that the collector sets.
 READY = "hyperscout.io/FabricReady"
 DEGRADED = "hyperscout.io/FabricDegraded"
@@ -36,13 +39,17 @@ def kept(node: Object) -> Object:
     """Return the part of a node object that is kept."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     conditions: list[Object] = status.get("conditions") or []
+    annotations = metadata.get("annotations") or {}
     ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
     return {
         "metadata": {
             "name": metadata["name"],
             "uid": metadata.get("uid", ""),
             "labels": metadata.get("labels") or {},
-            "labels_set": intern((metadata.get("annotations") or {}).get(LABELS_SET) or ""),
+            # Nodes of one leaf share these texts.
+            "labels_set": intern(annotations.get(LABELS_SET) or ""),
+            "slinky_spec": intern(annotations.get(SLINKY_SPEC) or ""),
+            "slinky_set": intern(annotations.get(SLINKY_SET) or ""),
         },
         "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
         "conditions": {c["type"]: _condition(c) for c in conditions if c.get("type") in (READY, DEGRADED)},

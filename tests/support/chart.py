@@ -21,7 +21,13 @@ Object = dict[str, Any]
 EVERYTHING: Final[Object] = {
     "commonLabels": {"team": "net"},
     "image": {"registry": "registry.example/infra/", "pullSecrets": [{"name": "pull"}]},
-    "publish": {"nodeLabels": "on", "taints": "on", "nodeConditions": "on", "kueueTopology": "hyperscout"},
+    "publish": {
+        "nodeLabels": "on",
+        "taints": "on",
+        "nodeConditions": "on",
+        "kueueTopology": "hyperscout",
+        "slinkyConfigMap": "default/slurm-config-extra",
+    },
     "gates": {"mode": "on", "admissionPolicy": True},
     "tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]},
     "collector": {
@@ -134,7 +140,13 @@ PROFILES: Final[dict[str, Object]] = {
     "no map": {"collector": {"rest": {"enabled": False}}, "networkPolicy": {"enabled": True}},
     "dry run": {"publish": {"hyperNodes": "dry-run", "nodeLabels": "dry-run", "taints": "dry-run"}},
     "dry run of all": {
-        "publish": {"hyperNodes": "dry-run", "nodeLabels": "on", "taints": "on", "kueueTopology": "x"}
+        "publish": {
+            "hyperNodes": "dry-run",
+            "nodeLabels": "on",
+            "taints": "on",
+            "kueueTopology": "x",
+            "slinkyConfigMap": "default/x",
+        }
     },
     "labels": {"publish": {"nodeLabels": "on"}},
     "conditions": {"publish": {"nodeConditions": "on"}},

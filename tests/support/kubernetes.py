@@ -15,9 +15,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hyperscout_kubernetes.client import Kube, connect
+from hyperscout_kubernetes.nodes import Nodes
 from kube.api import MERGE, Api, ApiError, Object, all_at_once
 from kube.assets import find
 from kube.cleaning import clean, snapshot
@@ -284,3 +287,16 @@ def own_kube(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
             return Cluster(stack.enter_context(plane))
 
         yield start
+
+
+@asynccontextmanager
+async def following(kubeconfig: Path) -> AsyncIterator[tuple[Kube, Nodes]]:
+    """A client, and the nodes as its watch shows them."""
+    async with await connect(kubeconfig) as client:
+        nodes = Nodes(client, "", rng=Random(0))
+        task = asyncio.create_task(nodes.reflector.run())
+        try:
+            yield client, nodes
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -6,7 +6,6 @@ replaced only while no ResourceFlavor refers to it: Kueue's finalizer keeps an o
 workloads that were admitted with it would have no topology.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -19,7 +18,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun
 from hyperscout_publish.nodes.tier_labels import level_keys
-from hyperscout_publish.publisher.base import Publisher, PublishError
+from hyperscout_publish.publisher.base import Publisher, PublishError, Recheck
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ _DISCOVERY = "/apis/kueue.x-k8s.io"
 HOSTNAME = "kubernetes.io/hostname"
 _NAMED = 5  # ResourceFlavors in a problem
 MAX_LEVELS = 16  # limit of the schema; older versions allow 8 and report an error
-_LOOK_AGAIN_S = 300.0  # interval between checks, because another client may delete the object
 # API versions with the same Topology schema. A server may serve a version without Topology.
 _VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha1")
 
@@ -53,25 +51,19 @@ class KueuePublisher(Publisher):
         self._dry = dry_run
         self._dry_run = DryRun("Topology", say)
         self._out: list[str] = []  # levels of the object when it was read last
-        self._look_again: asyncio.TimerHandle | None = None
+        self.recheck = Recheck(self.wake)
 
     async def publish(self, topology: Topology) -> None:
         """Create the object, or replace it if its levels differ. Raises PublishError."""
         keys = levels(topology)
-        if not keys or (keys == self._out and self._look_again is not None):
+        if not keys or (keys == self._out and not self.recheck.is_due):
             return  # without a hierarchy, an existing object stays: its label keys do no harm
         try:
             await self._ensure(keys)
         except KubeError as error:
             raise PublishError(str(error)) from error
         self._out = keys
-        if self._look_again is not None:
-            self._look_again.cancel()
-        self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._is_old)
-
-    def _is_old(self) -> None:
-        self._look_again = None
-        self.wake()
+        self.recheck.restart()
 
     async def _ensure(self, keys: Sequence[str]) -> None:
         version = await self._served_version()

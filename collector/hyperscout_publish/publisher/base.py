@@ -5,7 +5,9 @@ in `build_publishers` of `hyperscout_collector.app.build.publishers`, or, if it 
 `build_cluster` of `hyperscout_collector.app.build.clusters`.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
@@ -39,3 +41,28 @@ class Publisher(ABC):
 
         Calls do not overlap, and the newest topology always comes last. Raises PublishError.
         """
+
+
+class Recheck:
+    """Tells when to read again what no watch follows, because another program may change or delete it.
+
+    `wake` is called when the time has come: `after_s` seconds after the last call of `restart`.
+    """
+
+    def __init__(self, wake: Callable[[], None], after_s: float = 300.0) -> None:
+        self.is_due = True
+        self._wake = wake
+        self._after_s = after_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def restart(self) -> None:
+        """Start the time: everything was just read. Needs a running event loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.is_due = False
+        self._timer = asyncio.get_running_loop().call_later(self._after_s, self.expire)
+
+    def expire(self) -> None:
+        """End the time now."""
+        self.is_due = True
+        self._wake()

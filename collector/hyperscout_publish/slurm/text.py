@@ -22,10 +22,14 @@ _UNNAMED = "because no source names these hosts"
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """`unnamed`: keep hosts that only a GUID identifies. `block_sizes`: as in BlockSizes; () = find them."""
+    """`unnamed`: keep hosts that only a GUID identifies. `block_sizes`: as in BlockSizes; () = find them.
+
+    `dynamic`: topology.yaml names no node, because each node says itself where it belongs.
+    """
 
     unnamed: bool = False
     block_sizes: tuple[int, ...] = ()
+    dynamic: bool = False
 
 
 DEFAULTS = SlurmOptions()
@@ -67,7 +71,7 @@ def slurm_block(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterato
 def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[str]:
     """Yield topology.yaml: the tree as the cluster's default; blocks and flat for partitions that ask."""
     topology, notes = writable(topology, options)
-    yield from notes
+    yield from () if options.dynamic else notes
     plan = block_plan(topology, options, gaps=True)
     if not plan.blocks:
         yield "[]\n"
@@ -75,15 +79,16 @@ def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator
     yield "- topology: tree\n  cluster_default: true\n  tree:\n    switches:\n"
     for switch in switches(topology):
         yield f"    - switch: {scalar(switch.name)}\n"
-        yield (
-            f"      children: {scalar(fold(switch.children))}\n" if switch.children else _nodes(switch.nodes)
-        )
+        if switch.children:
+            yield f"      children: {scalar(fold(switch.children))}\n"
+        elif not options.dynamic:
+            yield _nodes(switch.nodes)
     yield "- topology: block\n  cluster_default: false\n  block:\n    block_sizes:\n"
     for size in plan.sizes:
         yield f"    - {size}\n"
     yield "    blocks:\n"
     for name, nodes in plan.blocks:
-        yield f"    - block: {scalar(name)}\n{_nodes(nodes) if nodes else ''}"
+        yield f"    - block: {scalar(name)}\n{_nodes(nodes) if nodes and not options.dynamic else ''}"
     yield "- topology: flat\n  cluster_default: false\n  flat: true\n"
 
 

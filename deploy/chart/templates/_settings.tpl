@@ -15,6 +15,7 @@
   "taints" .Values.publish.taints
   "node_conditions" .Values.publish.nodeConditions
   "kueue_topology" .Values.publish.kueueTopology
+  "slinky_config_map" .Values.publish.slinkyConfigMap
   "gates" .Values.gates.mode
   "gates_namespace" (include "hyperscout.gangs" .)
   "gates_replace_after_s" .Values.gates.replaceAfterSeconds

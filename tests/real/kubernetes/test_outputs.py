@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -26,7 +24,7 @@ from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.taint_policy import TaintSettings
 from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import PublishError
-from support.kubernetes import Cluster
+from support.kubernetes import Cluster, following
 from support.topologies import leaves, pods, two_leaves
 from support.waiting import TIMEOUT_S, eventually
 
@@ -34,19 +32,6 @@ LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
 OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 LONG = "a-node-with-a-name-that-its-owner-must-have-liked.rack-17.row-33.example"
-
-
-@asynccontextmanager
-async def following(kubeconfig: Path) -> AsyncIterator[tuple[Kube, Nodes]]:
-    """A client, and the nodes as its watch shows them."""
-    async with await connect(kubeconfig) as client:
-        nodes = Nodes(client, "", rng=Random(0))
-        task = asyncio.create_task(nodes.reflector.run())
-        try:
-            yield client, nodes
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def labels(kube: Cluster) -> dict[str, dict[str, str]]:

@@ -30,6 +30,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
+SLINKY = "/api/v1/namespaces/default/configmaps/slurm-config-extra"
 PLANS = f"/api/v1/namespaces/{RELEASE}-gangs/configmaps"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -193,6 +194,10 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ("", "pods", "watch"): lambda _, c: _watch(c, ALL_PODS),
     ("", "pods", "patch"): _patch_pod,
     ("", "pods", "delete"): lambda k, c: _delete(k, c, PODS, pod("stuck", NO_TOKEN)),
+    ("", "configmaps", "get"): lambda _, c: c.get(SLINKY),
+    ("", "configmaps", "patch"): lambda _, c: c.write(
+        "PATCH", SLINKY, {"data": {"topology.yaml": "[]\n"}}, content=MERGE
+    ),
     ("", "configmaps", "list"): lambda _, c: c.list(PLANS, {"labelSelector": SELECTOR}),
     ("", "configmaps", "create"): lambda _, c: _make_plan(c),
     ("", "configmaps", "update"): _update_plan,
@@ -211,6 +216,7 @@ def installed(kube: Cluster) -> Cluster:
         (HYPERNODES, hypernode_object("leaf-1")),
         (LEASES, lease(COLLECTOR)),
         (f"{KUEUE}/topologies", dict(_TOPOLOGY)),
+        (SLINKY.rpartition("/")[0], {"metadata": {"name": "slurm-config-extra"}}),
     ):
         make(kube, path, body)
     return kube
@@ -293,6 +299,7 @@ REFUSED = (
     ("list", "/api/v1/configmaps"),
     ("get", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{COLLECTOR}"),
     ("list", f"/api/v1/namespaces/{NAMESPACE}/configmaps"),
+    ("get", "/api/v1/namespaces/default/configmaps/other"),
     ("list", "/apis/batch/v1/jobs"),
     ("get", f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"),
     ("list", LEASES),

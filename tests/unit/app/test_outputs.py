@@ -17,7 +17,7 @@ from support.fake_kube import FakeKube
 from support.kube_objects import hypernode_object
 from support.waiting import TIMEOUT_S
 
-OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
+OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions", "slinky")
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,9 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions")
         ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
         ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),
         ({"gates_pod_labels": True}, "gates_pod_labels: set gates too"),
+        ({"slinky_config_map": "slurm/topology"}, "slinky_config_map: set kubernetes too"),
+        ({"kubernetes": "publish", "slinky_config_map": "a/b/c"}, "'a/b/c': expected NAMESPACE/NAME"),
+        ({"kubernetes": "publish", "slinky_config_map": "../x"}, "'../x': expected NAMESPACE/NAME"),
         ({"kubernetes": "publish", "kueue_topology": "Wires!"}, "'Wires!': expected a Kubernetes name"),
         ({"kubernetes": "publish", "taint_share": 1.5}, "taint_share"),
         ({"slurm_hook": "scontrol reconfigure"}, "set slurm_tree_file"),
@@ -67,7 +70,7 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
         ({}, []),
         ({"slurm_yaml_file": "/x/topology.yaml"}, ["slurm-files"]),
         ({"slurm_yaml_file": "/x/topology.yaml", "slurm_block_sizes": [18, 72]}, ["slurm-files"]),
-        ({"kubernetes": "publish"}, ["kubernetes", "node-labels", "taints", "node-conditions"]),
+        ({"kubernetes": "publish"}, list(OF_A_CLUSTER)),
         ({"kubernetes": "dry-run"}, ["kubernetes", "node-labels"]),
         ({"kubernetes": "dry-run", "taints": "on"}, ["kubernetes", "node-labels", "taints"]),
         (
@@ -75,9 +78,10 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
             ["kubernetes", "node-labels", "node-conditions"],
         ),
         (
-            {"kubernetes": "publish", "kueue_topology": "wires"},
-            ["kubernetes", "node-labels", "taints", "node-conditions", "kueue"],
+            {"kubernetes": "dry-run", "slinky_config_map": "slurm/topology"},
+            ["kubernetes", "node-labels", "slinky"],
         ),
+        ({"kubernetes": "publish", "kueue_topology": "wires"}, [*OF_A_CLUSTER, "kueue"]),
     ],
 )
 async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]) -> None:
@@ -174,7 +178,7 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     fake.follow(nodes)
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
-    assert woken == ["inference", "inference", "node-labels", "taints", "node-conditions"]
+    assert woken == ["inference", "inference", *OF_A_CLUSTER[1:]]
 
 
 async def test_a_hypernode_that_appears_wakes_what_may_mark_it() -> None:
@@ -187,7 +191,7 @@ async def test_a_hypernode_that_appears_wakes_what_may_mark_it() -> None:
     found.publishers[0].hypernodes.learn(hypernode_object("leaf"))  # type: ignore[attr-defined]
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
-    assert woken == ["node-labels", "taints", "node-conditions"]
+    assert woken == [*OF_A_CLUSTER[1:]]
 
 
 def test_files_for_slurm_are_paths() -> None:

@@ -80,7 +80,7 @@ async def test_a_deleted_object_is_found_missing_after_a_while() -> None:
     woken: list[bool] = []
     kueue.wake.subscribe(lambda: woken.append(True))
     del fake.objects[PATH]
-    kueue._is_old()  # what the loop calls when it is time
+    kueue.recheck.expire()
     assert woken
     await kueue.publish(two_leaves())
     assert PATH in fake.objects

@@ -20,9 +20,11 @@ from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.label_keys import key_templates
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode
+from hyperscout_publish.nodes.slinky import SlinkyPublisher
 from hyperscout_publish.nodes.taint_policy import TaintSettings
 from hyperscout_publish.nodes.taints import TaintsPublisher
 from hyperscout_publish.publisher.base import Publisher
+from hyperscout_publish.slurm.text import SlurmOptions
 from hyperscout_runtime.event_loops import Debouncer
 from hyperscout_runtime.signals import Signal
 from hyperscout_runtime.units import rfc3339
@@ -158,6 +160,9 @@ def _node_writers(
                 kube, nodes, conditions, say, marks, domain_share=share, clock_ns=clock_ns
             )
         )
+    if settings.slinky_config_map or not dry_run:
+        options = SlurmOptions(block_sizes=settings.slurm_block_sizes)
+        found.append(SlinkyPublisher(kube, nodes, settings.slinky_config_map, say, options, dry_run=dry_run))
     return found
 
 

@@ -17,6 +17,12 @@ def _object_name(text: str) -> str:
     return text
 
 
+def _namespaced_name(text: str) -> str:
+    if text and not (text.count("/") == 1 and all(map(is_name, text.split("/")))):
+        raise ValueError(f"{text!r}: expected NAMESPACE/NAME, two Kubernetes names")
+    return text
+
+
 def cluster_file(text: str) -> tuple[str, Path]:
     """Parse NAME=FILE into the name of a cluster and the path of its kubeconfig. Raises ValueError."""
     name, equals, file = text.partition("=")
@@ -35,6 +41,7 @@ def _word(value: object) -> object:
 Mode = Annotated[Literal["off", "dry-run", "on"], BeforeValidator(_word)]
 OnDegradation = Annotated[Literal["off", "advise", "move"], BeforeValidator(_word)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]  # of Kubernetes; may be empty
+NamespacedName = Annotated[str, AfterValidator(_namespaced_name)]  # the same, as NAMESPACE/NAME
 
 
 class PublisherSettings(BaseModel):
@@ -219,6 +226,12 @@ class PublisherSettings(BaseModel):
         "its end. Raise it if `scontrol reconfigure` occupies the controller of a large cluster",
     )
 
+    slinky_config_map: NamespacedName = Field(
+        "",
+        description="ConfigMap of Slinky, as NAMESPACE/NAME, in which to maintain Slurm's topology.yaml, and "
+        'with it the annotation topology.slinky.slurm.net/spec of nodes; "" = none',
+    )
+
     @field_validator("clusters")
     @classmethod
     def _are_clusters(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -258,6 +271,7 @@ class PublisherSettings(BaseModel):
             "taints": self.taints != "off",
             "node_conditions": self.node_conditions != "off",
             "kueue_topology": bool(self.kueue_topology),
+            "slinky_config_map": bool(self.slinky_config_map),
         }
         of_own_cluster = {"gates": self.gates != "off", "deployment": bool(self.deployment)}
         needs_kubernetes = of_own_cluster if self.clusters else of_any_cluster | of_own_cluster
