@@ -22,7 +22,7 @@ EVERYTHING: Final[Object] = {
     "commonLabels": {"team": "net"},
     "image": {"registry": "registry.example/infra/", "pullSecrets": [{"name": "pull"}]},
     "publish": {
-        "nodeLabels": "on",
+        "nodeLabels": "nfd",
         "taints": "on",
         "nodeConditions": "on",
         "kueueTopology": "hyperscout",
@@ -192,6 +192,7 @@ _OTHERS: Final = (
     ("cert-manager.io", "v1", "Certificate", "certificates", "Namespaced"),
     ("kueue.x-k8s.io", "v1beta1", "Topology", "topologies", "Cluster"),
     ("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", "Cluster"),
+    ("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", "nodefeatures", "Namespaced"),
 )
 
 

@@ -23,16 +23,20 @@ _SHOWN = 20  # number of changes that a dry run prints
 
 
 async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
-    """Wait until the nodes have been listed; before that, every node would seem to be missing.
+    """Wait until the nodes have been listed. Raises PublishError."""
+    await listed(nodes.reflector, "the cluster's nodes", within_s)
 
-    Raises PublishError.
+
+async def listed(watch: Reflector, what: str, within_s: float | None = None) -> None:
+    """Wait until the objects have been listed; before that, every one would seem to be missing.
+
+    `what`: "the cluster's nodes". Raises PublishError.
     """
     try:
         async with asyncio.timeout(_FIRST_LIST_S if within_s is None else within_s):
-            await nodes.reflector.synced.wait()
+            await watch.synced.wait()
     except TimeoutError as error:
-        why = nodes.reflector.problem or "no response yet"
-        raise PublishError(f"the cluster's nodes are not known: {why}") from error
+        raise PublishError(f"{what} are not known: {watch.problem or 'no response yet'}") from error
 
 
 async def write_patch(kube: Kube, watch: Reflector, path: str, body: Object, content: str = MERGE) -> Object:

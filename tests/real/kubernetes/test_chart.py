@@ -939,6 +939,7 @@ Notes = Callable[[str], str]
         ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). To see its results and errors:"),
         ({"publish": {"taints": "on"}}, "An uninstall does not remove taints"),
         ({"publish": {"nodeConditions": "on"}}, "upgrade with publish.nodeConditions=off\n"),
+        ({"publish": {"slinkyConfigMap": "default/x"}}, "upgrade with publish.slinkyConfigMap=\n"),
         (
             {
                 "publish": {"nodeLabels": "on"},

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hyperscout_kubernetes.nodes import READY
+from hyperscout_kubernetes.nodes import READY, SLINKY_SPEC
 from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.api import MERGE
 from support.chart import NAMESPACE, RELEASE, define_others, install
@@ -24,11 +24,19 @@ require_real("kubernetes", "helm")
 ACCOUNT = f"{RELEASE}-collector"
 VALUES = {
     "crds": {"install": False},
-    "publish": {"nodeLabels": "on", "taints": "on", "nodeConditions": "on", "kueueTopology": "hyperscout"},
+    "publish": {
+        "nodeLabels": "on",
+        "taints": "on",
+        "nodeConditions": "on",
+        "kueueTopology": "hyperscout",
+        "slinkyConfigMap": "default/slurm",
+    },
 }
 FLAGS = "--settle-s 1 --restart-grace-s 0 --takeover-limit-s 1".split()  # noqa: SIM905
-FLAGS += "--node-labels on --taints on --node-conditions on".split()  # noqa: SIM905
+FLAGS += "--taints on --node-conditions on --slinky-config-map default/slurm".split()  # noqa: SIM905
 FLAGS += "--kueue-topology hyperscout --leader-election".split()  # noqa: SIM905
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+FEATURES = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
 _REFUSED = re.compile(r'^authorization_attempts_total\{result="(?!allowed").+"\} (\S+)', re.MULTILINE)
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"
 
@@ -39,32 +47,39 @@ def refused(kube: Cluster) -> float:
 
 
 @asynccontextmanager
-async def running(kube: Cluster, folder: Path) -> AsyncIterator[CollectorProcess]:
+async def running(kube: Cluster, folder: Path, labels: str = "on") -> AsyncIterator[CollectorProcess]:
     """A collector with the chart's service account and agents that report a small fabric."""
     fabric = rail_optimised(2, 4, 2, 2)
     kube.nodes(fabric.hosts)
     words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig_of(ACCOUNT, NAMESPACE)))
     lease = ("--lease-namespace", NAMESPACE, "--lease-name", ACCOUNT, "--advertise", "127.0.0.1:1")
     async with (
-        collector_process(folder, *words, *lease, *FLAGS) as process,
+        collector_process(folder, *words, *lease, *FLAGS, "--node-labels", labels) as process,
         playing(process.address, fabric, connections=2),
     ):
         yield process
 
 
-async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("labels", ["on", "nfd"])
+async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path, labels: str) -> None:
     define_others(kube)
-    install(kube, VALUES)
+    install(kube, VALUES | {"publish": {**VALUES["publish"], "nodeLabels": labels}})
+    kube.api.ask("POST", CONFIG_MAPS, {"metadata": {"name": "slurm"}})
     # That refusals are counted, and that the count is read:
     before = refused(kube)
     kube.run("kubectl", "get", "secrets", kubeconfig=kube.kubeconfig_of(ACCOUNT, NAMESPACE))
     assert refused(kube) == before + 1
     nodes = rail_optimised(2, 4, 2, 2).hosts
-    async with published(kube) as seen, running(kube, tmp_path) as process:
+    async with published(kube) as seen, running(kube, tmp_path, labels) as process:
         await seen.until(
             lambda now: all(status_at(now, n, "Ready")[0] == "True" for n in nodes), "a healthy tree"
         )
-        await until(lambda: labelled(kube) == len(nodes), "labels on all nodes")
+        if labels == "on":
+            await until(lambda: labelled(kube) == len(nodes), "labels on all nodes")
+        else:
+            await until(lambda: len(kube.api.items(FEATURES)) == len(nodes), "NodeFeatures of all nodes")
+        await until(lambda: annotated(kube) == len(nodes), "annotations of all nodes")
+        assert "topology.yaml" in kube.api.ask("GET", f"{CONFIG_MAPS}/slurm")["data"]
         await until(lambda: conditioned(kube) == len(nodes), "conditions of all nodes")
         await until(lambda: bool(kube.api.items("/apis/kueue.x-k8s.io/v1beta1/topologies")), "kueue")
         kube.cordon(next(iter(nodes)))
@@ -81,6 +96,12 @@ async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path) -> No
 def labelled(kube: Cluster) -> int:
     nodes = kube.api.items("/api/v1/nodes")
     return sum(any(key.startswith("hyperscout.io/") for key in n["metadata"]["labels"]) for n in nodes)
+
+
+def annotated(kube: Cluster) -> int:
+    return sum(
+        SLINKY_SPEC in (n["metadata"].get("annotations") or {}) for n in kube.api.items("/api/v1/nodes")
+    )
 
 
 def conditioned(kube: Cluster) -> int:

@@ -30,6 +30,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
+FEATURES = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
 SLINKY = "/api/v1/namespaces/default/configmaps/slurm-config-extra"
 PLANS = f"/api/v1/namespaces/{RELEASE}-gangs/configmaps"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
@@ -131,6 +132,16 @@ async def _patch_pod(kube: Cluster, client: Kube) -> None:
     await client.write("PATCH", f"{PODS}/waits", body, content=STRATEGIC)
 
 
+def _feature(name: str = "") -> dict[str, Any]:
+    metadata = {"name": name or f"feature-{next(_numbers)}"}
+    return {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": metadata, "spec": {}}
+
+
+async def _patch_feature(kube: Cluster, client: Kube) -> None:
+    make(kube, FEATURES, _feature("there"))
+    await client.write("PATCH", f"{FEATURES}/there", {"spec": {"labels": {"x": "y"}}}, content=MERGE)
+
+
 def _plan(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "data": {"plan.json": "{}"}}
 
@@ -190,6 +201,11 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
         k, c, f"{KUEUE}/topologies", dict(_TOPOLOGY)
     ),
     ("kueue.x-k8s.io", "resourceflavors", "list"): lambda _, c: c.list(_FLAVORS),
+    ("nfd.k8s-sigs.io", "nodefeatures", "list"): lambda _, c: c.list(FEATURES),
+    ("nfd.k8s-sigs.io", "nodefeatures", "watch"): lambda _, c: _watch(c, FEATURES),
+    ("nfd.k8s-sigs.io", "nodefeatures", "create"): lambda _, c: c.write("POST", FEATURES, _feature()),
+    ("nfd.k8s-sigs.io", "nodefeatures", "patch"): _patch_feature,
+    ("nfd.k8s-sigs.io", "nodefeatures", "delete"): lambda k, c: _delete(k, c, FEATURES, _feature("gone")),
     ("", "pods", "list"): lambda _, c: c.list(ALL_PODS),
     ("", "pods", "watch"): lambda _, c: _watch(c, ALL_PODS),
     ("", "pods", "patch"): _patch_pod,

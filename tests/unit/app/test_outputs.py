@@ -31,6 +31,15 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions", "slink
         ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
         ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),
         ({"gates_pod_labels": True}, "gates_pod_labels: set gates too"),
+        ({"node_labels": "nfd"}, "node_labels: set kubernetes too"),
+        (
+            {
+                "kubernetes": "publish",
+                "node_labels": "nfd",
+                "node_label_keys": ["topology.kubernetes.io/rack=leaf"],
+            },
+            "node-feature-discovery sets no label topology.kubernetes.io/rack",
+        ),
         ({"slinky_config_map": "slurm/topology"}, "slinky_config_map: set kubernetes too"),
         ({"kubernetes": "publish", "slinky_config_map": "a/b/c"}, "'a/b/c': expected NAMESPACE/NAME"),
         ({"kubernetes": "publish", "slinky_config_map": "../x"}, "'../x': expected NAMESPACE/NAME"),
@@ -80,6 +89,10 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
         (
             {"kubernetes": "dry-run", "slinky_config_map": "slurm/topology"},
             ["kubernetes", "node-labels", "slinky"],
+        ),
+        (
+            {"kubernetes": "publish", "node_labels": "nfd", "lease_namespace": "hyperscout"},
+            [*OF_A_CLUSTER, "node-features"],
         ),
         ({"kubernetes": "publish", "kueue_topology": "wires"}, [*OF_A_CLUSTER, "kueue"]),
     ],

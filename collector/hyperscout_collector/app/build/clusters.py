@@ -18,6 +18,7 @@ from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
 from hyperscout_publish.nodes.domain_marks import DomainMarks
 from hyperscout_publish.nodes.kueue import KueuePublisher
 from hyperscout_publish.nodes.label_keys import key_templates
+from hyperscout_publish.nodes.node_features import NodeFeaturesPublisher
 from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
 from hyperscout_publish.nodes.node_writes import Mode
 from hyperscout_publish.nodes.slinky import SlinkyPublisher
@@ -32,6 +33,7 @@ from hyperscout_runtime.units import rfc3339
 from hyperscout_collector.app.build.context import Context
 from hyperscout_collector.app.inference.cluster import KubernetesCluster
 from hyperscout_collector.app.publication.earlier_topology import recalled
+from hyperscout_collector.app.settings.configured import own_namespace
 from hyperscout_collector.app.settings.settings import CollectorSettings
 from hyperscout_collector.app.status.components import Service
 
@@ -71,6 +73,8 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
     )
     events = EventRecorder(kube, clock_ns=clock_ns)
     node_writers = _node_writers(settings, kube, nodes, hypernodes, events, say, clock_ns)
+    features = _node_features(settings, kube, nodes, hypernodes, say)
+    node_writers += [] if features is None else [features]
 
     def wake_node_writers() -> None:
         for publisher in node_writers:
@@ -102,6 +106,8 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
         part, watches = ClusterPart(name, earlier), (nodes.reflector, hypernodes.hypernodes)
         publishers = [ClusterPublisher(x, part, watches if x is hypernodes else ()) for x in publishers]
     services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
+    if features is not None:
+        services["node-features"] = features.run
     if name:
         services = {f"{name}/{service}": run for service, run in services.items()}
     cluster = KubernetesCluster(nodes, hypernodes.hypernodes, settings.overlap)
@@ -138,7 +144,7 @@ def _node_writers(
         NodeLabelsPublisher(
             kube,
             nodes,
-            settings.node_labels,
+            "off" if settings.node_labels == "nfd" else settings.node_labels,
             say,
             templates=key_templates(settings.node_label_keys),
             held=hypernodes.held,
@@ -164,6 +170,28 @@ def _node_writers(
         options = SlurmOptions(block_sizes=settings.slurm_block_sizes)
         found.append(SlinkyPublisher(kube, nodes, settings.slinky_config_map, say, options, dry_run=dry_run))
     return found
+
+
+def _node_features(
+    settings: CollectorSettings,
+    kube: Kube,
+    nodes: Nodes,
+    hypernodes: KubernetesPublisher,
+    say: Callable[[str], None],
+) -> NodeFeaturesPublisher | None:
+    if settings.node_labels != "nfd":
+        return None
+    return NodeFeaturesPublisher(
+        kube,
+        nodes,
+        own_namespace(settings, "node_labels: nfd"),
+        say,
+        templates=key_templates(settings.node_label_keys),
+        held=hypernodes.held,
+        overlap=settings.overlap,
+        dry_run=settings.kubernetes == "dry-run",
+        rng=jitter(),
+    )
 
 
 def jitter() -> Random:

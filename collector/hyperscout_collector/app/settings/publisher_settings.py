@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from hyperscout_formats.text.reporters import CLUSTER_FORM, is_cluster
 from hyperscout_kubernetes.paths import NAME_FORM, is_name
 from hyperscout_publish.nodes.label_keys import key_templates
+from hyperscout_publish.nodes.node_features import is_denied
 from hyperscout_publish.slurm.blocks import sizes_problem
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -38,6 +39,7 @@ def _word(value: object) -> object:
     return ("on" if value else "off") if isinstance(value, bool) else value
 
 
+_LabelMode = Annotated[Literal["off", "dry-run", "on", "nfd"], BeforeValidator(_word)]
 Mode = Annotated[Literal["off", "dry-run", "on"], BeforeValidator(_word)]
 OnDegradation = Annotated[Literal["off", "advise", "move"], BeforeValidator(_word)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]  # of Kubernetes; may be empty
@@ -78,8 +80,10 @@ class PublisherSettings(BaseModel):
         description="what happens to a published HyperNode and its node labels when a HyperNode of another "
         "owner contains its nodes: keep = they stay; yield = they are removed until the other one is gone",
     )
-    node_labels: Mode = Field(
-        "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
+    node_labels: _LabelMode = Field(
+        "off",
+        description="label each node with its HyperNode of every tier; dry-run prints the changes, and nfd "
+        "writes NodeFeatures, from which node-feature-discovery sets the labels",
     )
     node_label_keys: tuple[str, ...] = Field(
         (),
@@ -205,9 +209,9 @@ class PublisherSettings(BaseModel):
     )
     slurm_block_sizes: tuple[int, ...] = Field(
         (),
-        description="block sizes of slurm_block_file and slurm_yaml_file, such as [18, 72]: the base size, "
-        "then that times powers of two; empty = found in the fabric. Set them with slurm_yaml_file if hosts "
-        "come and go, so that the sizes stay; slurm_block_file leaves out blocks below the base size",
+        description="block sizes of slurm_block_file, slurm_yaml_file and slinky_config_map, such as "
+        "[18, 72]: the base size, then that times powers of two; empty = found in the fabric. Set them if "
+        "hosts come and go, so that the sizes stay; slurm_block_file leaves out blocks below the base size",
     )
     slurm_hook: str = Field(
         "", description="command to run after a Slurm file changed (no shell), such as scontrol reconfigure"
@@ -281,6 +285,11 @@ class PublisherSettings(BaseModel):
         if self.clusters and self.gates != "off":
             raise ValueError(
                 "gates: they know the free resources of one cluster only: set gates: off, or remove clusters"
+            )
+        denied = [x.key for x in key_templates(self.node_label_keys) if is_denied(x.key)]
+        if denied and self.node_labels == "nfd":
+            raise ValueError(
+                f"node_label_keys: node-feature-discovery sets no label {denied[0]}: remove this entry"
             )
         needs_gates = {
             "gates_on_degradation": self.gates_on_degradation != "off",
