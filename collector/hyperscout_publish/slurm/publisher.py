@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hyperscout_runtime.backoff import Backoff
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.files import replace_file
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.publisher.base import Publisher, PublishError
+from hyperscout_publish.publisher.base import Publisher, PublishError, Recheck
 from hyperscout_publish.slurm.command import TIMEOUT_S, run
 from hyperscout_publish.slurm.live import Layout, layout_of, updated, updates
 from hyperscout_publish.slurm.text import (
@@ -32,7 +33,9 @@ _log = logging.getLogger(__name__)
 
 _WAITS = "the newest change is written slurm_hook_interval_s after the last run of slurm_hook"
 _LONG_S = 300.0  # a shorter wait is no problem to report
-_MARK = ".hook-due"  # suffix of a file beside the first one: Slurm has not read the last text yet
+_MARK = ".hook-due"  # suffix of a file beside each one: Slurm has not read the last text yet
+_RETRY_BASE_S = 1.0
+_RETRY_CAP_S = 60.0
 
 Writer = Callable[[Topology, SlurmOptions], Iterator[str]]
 WRITERS: Mapping[str, Writer] = {"tree": slurm_tree, "block": slurm_block, "yaml": slurm_yaml}
@@ -43,7 +46,8 @@ class SlurmFilesPublisher(Publisher):
 
     `hook`: a command line, for example `scontrol reconfigure`. It is split as a shell does, but no shell runs
     it. `interval_s`: minimum time between two runs; changes in between are written together at its end.
-    `hook_timeout_s`: its maximum run time in seconds. `timer()`: monotonic seconds.
+    `hook_timeout_s`: its maximum run time in seconds. `timer()`: monotonic seconds. After a failed run,
+    another topology is written at once, but the next run waits, for longer after each failure.
 
     `live`: a command line, for example `scontrol`, that gets `update NodeName=... Topology=...` as arguments
     instead of a run of the hook, if that is enough. It needs the hook, and one file.
@@ -66,6 +70,7 @@ class SlurmFilesPublisher(Publisher):
     ) -> None:
         super().__init__()
         self.notice: str | None = None
+        self.recheck = Recheck(self.wake)
         self._files = dict(files)
         self._hook = shlex.split(hook)
         self._options = options
@@ -73,11 +78,14 @@ class SlurmFilesPublisher(Publisher):
         self._interval_s = interval_s
         self._hook_timeout_s = hook_timeout_s
         self._timer = timer
-        self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
         self._written: object = None  # what the files contain and Slurm has read; None = unknown
         self._layout: Layout | None = None  # what Slurm has; None = unknown
         self._next_s = timer()  # the hook does not run before
         self._alarm: asyncio.TimerHandle | None = None
+        self._backoff = Backoff(_RETRY_BASE_S, _RETRY_CAP_S)
+        self._retry_s = timer()  # after a failed run, another topology causes no run before
+        self._bad_paths: list[str] = []  # why files could not be written the last time
+        self._failed: tuple[object, str] = (None, "")  # the topology of the last failed run, and its problem
         self._in_thread = BoundedExecutor("publish-slurm")
 
     async def publish(self, topology: Topology) -> None:
@@ -92,27 +100,39 @@ class SlurmFilesPublisher(Publisher):
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
         written = (members, topology.nodes_without_evidence, topology.adapters)  # these may name hosts
         if written == self._written:
-            return
+            if not self.recheck.is_due:
+                return
+            if await self._in_thread(self._are_written, topology):
+                self.recheck.restart()
+                return
+            self._layout = None  # Slurm may have read it as it is now
         if is_empty(topology, self._options):
             self.notice = "no host has a name that Slurm accepts: the files are unchanged (set node_map)"
             return
         layout, changes = await self._in_thread(self._compare, topology)
         wait_s = self._next_s - self._timer()
-        if changes is None and wait_s > 0 and self._written is not None:
+        if changes is None and wait_s > 0 and not self._failed[1]:
             # The files wait, too: a change that is undone meanwhile changes nothing.
-            self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
+            self._wake_after(wait_s)
+            if self._bad_paths:
+                raise PublishError("; ".join(self._bad_paths))
             if wait_s > _LONG_S:
                 self.notice = _WAITS
             return
-        self._written = None  # if something fails, the next call does not wait, and compares the files
-        due = await self._in_thread(self._write, topology)
+        self._written = None  # if something fails, the next call compares the files
+        due, self._bad_paths = await self._in_thread(self._write, topology)
+        problems = list(self._bad_paths)
         if due and self._hook:
-            self._layout = None  # if this fails, Slurm may have a part of it: then the hook runs
-            await self._tell(changes)
-            self._unmark()
+            problems += await self._tell(written, changes)
         elif layout is not None and self._layout is None:
             layout = replace(layout, may_have_more=True)  # an earlier process may have moved nodes
+        if problems:
+            raise PublishError("; ".join(problems))
         self._written, self._layout = written, layout
+        self.recheck.restart()
+
+    def _wake_after(self, wait_s: float) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
 
     def _compare(self, topology: Topology) -> tuple[Layout | None, Sequence[Sequence[str]] | None]:
         """Return the layout of Slurm afterwards, and the updates that lead to it; None = the hook does."""
@@ -124,7 +144,26 @@ class SlurmFilesPublisher(Publisher):
             return layout, None
         return updated(self._layout, layout), changes
 
-    async def _tell(self, changes: Sequence[Sequence[str]] | None) -> None:
+    async def _tell(self, written: object, changes: Sequence[Sequence[str]] | None) -> list[str]:
+        """Make Slurm read the files, or tell it the changes. Return what failed."""
+        failed, problem = self._failed
+        wait_s = self._retry_s - self._timer()
+        if problem and wait_s > 0 and written != failed:
+            self._wake_after(wait_s)
+            return [problem]
+        self._layout = None  # if this fails, Slurm may have a part of it: then the hook runs
+        try:
+            await self._run(changes)
+            await self._in_thread(self._unmark)
+        except PublishError as error:
+            self._failed = written, str(error)
+            self._retry_s = self._timer() + self._backoff.next_s()
+            return [str(error)]
+        self._failed = None, ""
+        self._backoff.reset()
+        return []
+
+    async def _run(self, changes: Sequence[Sequence[str]] | None) -> None:
         """Run the updates, or the hook. Raises PublishError."""
         if changes is None:
             await run("slurm_hook", self._hook, self._hook_timeout_s)
@@ -133,30 +172,51 @@ class SlurmFilesPublisher(Publisher):
         for arguments in changes:
             await run("slurm_live", [*self._live, *arguments], self._hook_timeout_s)
 
-    def _write(self, topology: Topology) -> bool:
-        """Write the files. Returns whether the hook is due."""
-        path = self._mark or Path()
-        try:
-            due = self._mark is not None and self._mark.exists()
-            for kind, path in self._files.items():
-                text = "".join(WRITERS[kind](topology, self._options))
+    def _write(self, topology: Topology) -> tuple[bool, list[str]]:
+        """Write the files. Returns whether the hook is due, and why files could not be written."""
+        due, problems = False, []
+        for kind, path in self._files.items():
+            mark = _mark_of(path)
+            try:
+                was_due = mark.exists()
+                due |= was_due
+                text = self._text(kind, topology)
                 if _reads(path, text):
                     continue
-                if self._hook and self._mark is not None:
-                    self._mark.touch()  # before the file, so that a crash in between does not lose the hook
+                if self._hook:
+                    mark.touch()  # before the file, so that a crash in between does not lose the hook
+                try:
+                    replace_file(path, text)
+                except OSError:
+                    if not was_due:
+                        mark.unlink(missing_ok=True)
+                    raise
                 due = True
-                replace_file(path, text)
                 _log.info("wrote %s: generation %d", path, topology.generation)
-        except OSError as error:
-            raise PublishError(f"{path}: {error.strerror or error}") from error
-        return due
+            except OSError as error:
+                problems.append(f"{path}: {error.strerror or error}")
+        return due, problems
+
+    def _are_written(self, topology: Topology) -> bool:
+        """Return whether the files are as they were written. One that cannot be read is not."""
+        try:
+            return all(_reads(path, self._text(kind, topology)) for kind, path in self._files.items())
+        except OSError:
+            return False
+
+    def _text(self, kind: str, topology: Topology) -> str:
+        return "".join(WRITERS[kind](topology, self._options))
 
     def _unmark(self) -> None:
-        if self._mark is not None:
+        for mark in map(_mark_of, self._files.values()):
             try:
-                self._mark.unlink(missing_ok=True)
+                mark.unlink(missing_ok=True)
             except OSError as error:
-                raise PublishError(f"{self._mark}: {error.strerror or error}") from error
+                raise PublishError(f"{mark}: {error.strerror or error}") from error
+
+
+def _mark_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_MARK}")
 
 
 def _reads(path: Path, text: str) -> bool:

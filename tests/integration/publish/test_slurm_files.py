@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -145,7 +146,8 @@ async def test_a_failed_hook_is_repeated_without_the_interval(tmp_path: Path) ->
 
 async def test_what_is_undone_after_a_failed_hook_is_written_again(tmp_path: Path) -> None:
     hook = python(f'import os, sys; sys.exit(os.path.exists("{tmp_path}/down"))')
-    publisher = SlurmFilesPublisher(files(tmp_path), hook)
+    time = FakeTime()
+    publisher = SlurmFilesPublisher(files(tmp_path), hook, timer=time.clock)
     await publisher.publish(two_leaves())
     (tmp_path / "down").touch()
     with pytest.raises(PublishError):
@@ -155,7 +157,111 @@ async def test_what_is_undone_after_a_failed_hook_is_written_again(tmp_path: Pat
             await publisher.publish(two_leaves())
     assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(two_leaves()))
     (tmp_path / "down").unlink()
+    time.now_s += 60
     await publisher.publish(two_leaves())
+
+
+async def test_after_a_failed_hook_new_generations_do_not_run_it_sooner(tmp_path: Path) -> None:
+    time = FakeTime()
+    failing = counting(tmp_path, "import sys; sys.exit(1)")
+    publisher = SlurmFilesPublisher(files(tmp_path), failing, timer=time.clock)
+    counts: list[int] = []
+    for number in range(40):
+        with pytest.raises(PublishError, match="exit status 1"):
+            await publisher.publish(leaves((f"n{number}",)))
+        assert f"n{number}" in files(tmp_path)["tree"].read_text(), "the files do not wait"
+        counts.append(runs(tmp_path))
+        time.now_s += 1
+    starts = [second for second in range(1, 40) if counts[second] > counts[second - 1]]
+    assert starts == [1, 3, 7, 15, 31]
+    time.now_s += 60
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path), timer=time.clock)
+    await publisher.publish(leaves(("n1",)))
+    await publisher.publish(leaves(("n2",)))
+    assert runs(tmp_path) == counts[-1] + 2, "after a success there is no wait"
+
+
+async def test_the_publisher_wakes_when_the_next_run_may_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyperscout_publish.slurm.publisher._RETRY_BASE_S", 0.01)
+    publisher = SlurmFilesPublisher(
+        files(tmp_path), counting(tmp_path, "import sys; sys.exit(1)"), timer=FakeTime().clock
+    )
+    woken = asyncio.Event()
+    publisher.wake.subscribe(woken.set)
+    for topology in (two_leaves(), leaves(("n01",))):
+        with pytest.raises(PublishError):
+            await publisher.publish(topology)
+    assert runs(tmp_path) == 1
+    async with asyncio.timeout(TIMEOUT_S):
+        await woken.wait()
+
+
+async def test_a_write_that_failed_and_is_undone_runs_no_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    await publisher.publish(two_leaves())
+    with monkeypatch.context() as patch:
+        patch.setattr("hyperscout_publish.slurm.publisher.replace_file", full)
+        with pytest.raises(PublishError, match="No space left"):
+            await publisher.publish(leaves(("n01",)))
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 1
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+async def test_a_bad_path_does_not_stop_the_other_file(tmp_path: Path) -> None:
+    bad = {"tree": tmp_path / "none" / "topology.conf", "yaml": tmp_path / "topology.yaml"}
+    publisher = SlurmFilesPublisher(bad, counting(tmp_path))
+    for topology in (two_leaves(), two_leaves(), leaves(("n01",))):
+        with pytest.raises(PublishError, match=r"none/topology\.conf: No such file"):
+            await publisher.publish(topology)
+        assert bad["yaml"].read_text() == "".join(slurm_yaml(topology))
+    assert runs(tmp_path) == 2, "for each change of the file that can be written"
+
+
+async def test_with_a_bad_path_the_hook_keeps_its_interval(tmp_path: Path) -> None:
+    time = FakeTime()
+    bad = {"tree": tmp_path / "none" / "topology.conf", "yaml": tmp_path / "topology.yaml"}
+    publisher = SlurmFilesPublisher(bad, counting(tmp_path), interval_s=60, timer=time.clock)
+    for number in range(7):
+        with pytest.raises(PublishError, match="No such file"):
+            await publisher.publish(leaves((f"n{number}",)))
+        time.now_s += 20
+    assert runs(tmp_path) == 3
+
+
+async def test_a_file_that_was_deleted_or_edited_is_written_again(tmp_path: Path) -> None:
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    woken: list[None] = []
+    publisher.wake.subscribe(lambda: woken.append(None))
+    await publisher.publish(two_leaves())
+    publisher.recheck.expire()
+    assert woken
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 1, "they are as they were"
+    assert not publisher.recheck.is_due
+    for spoil in (Path.unlink, Path.touch, lambda path: path.write_text("mine")):
+        spoil(files(tmp_path)["tree"])
+        publisher.recheck.expire()
+        await publisher.publish(two_leaves())
+        assert files(tmp_path)["tree"].read_text() == "".join(slurm_tree(two_leaves()))
+    assert runs(tmp_path) == 3
+
+
+async def test_with_live_updates_a_file_that_was_deleted_runs_the_hook(tmp_path: Path) -> None:
+    publisher = live_publisher(tmp_path)
+    await publisher.publish(two_leaves())
+    files(tmp_path)["tree"].unlink()
+    publisher.recheck.expire()
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 2
+    assert not (tmp_path / "updates").exists()
 
 
 async def test_files_without_a_hook_do_not_wait(tmp_path: Path) -> None:
