@@ -66,7 +66,7 @@ something.""",
 @files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts without --nvlink.")
 @files_option("--node-labels", "`kubectl get nodes -o json`: cloud labels, for nodes without known cables.")
 @click.option(
-    "--label-keys", multiple=True, metavar="KEY,KEY...", help="Own keys for --node-labels, farthest first."
+    "--label-keys", multiple=True, metavar="KEY,KEY...", help="Cloud, or keys of labels, farthest first."
 )
 @click.option(
     "--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`, `[S-]<guid> <switch>`."
@@ -136,7 +136,8 @@ def infer(
         topology, is_incomplete = _infer(evidence, label_keys, node_map, options, former)
         if blueprint is not None:
             topology = drifted(topology, blueprint)
-        lacking = gaps(topology, former, options.cluster_nodes)
+        only_labels = not any(evidence._replace(node_labels=()))
+        lacking = gaps(topology, former, options.cluster_nodes, only_labels=only_labels)
         _diagnose(topology, lacking, output)
         emit(written(topology, output, unnamed=unnamed, block_sizes=block_sizes))
     lacks = strict and (is_incomplete or any(gap.strict for gap in lacking) or is_not_a_tree(topology))

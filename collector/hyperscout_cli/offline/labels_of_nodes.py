@@ -18,25 +18,32 @@ def with_labels(
 ) -> FabricInputs:
     """Return the inputs with what the file says by own label keys, and by those of all known clouds.
 
-    `label_keys`: keys with commas, the farthest first. Raises UsageError and FormatError.
+    `label_keys`: a cloud, or keys with commas, the farthest first. Raises UsageError and FormatError.
     """
-    lists = _lists(label_keys)
+    own = _own_lists(label_keys)
     nodes, passed_over = node_labels.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(passed_over)
     there = {key for labels in nodes.values() for key in labels}
-    unknown = (key for text in label_keys for key in text.split(",") if key not in there)
+    unknown = (key for keys in own if keys not in CLOUDS.values() for key in keys if key not in there)
     problems.extend(
         Problem(shown(path), 0, f"no node has the label {key} of --label-keys") for key in unknown
     )
     return replace(
         inputs,
-        labels={**domains_of(nodes, lists), **inputs.labels},
+        labels={**domains_of(nodes, (*own, *CLOUDS.values())), **inputs.labels},
         labelled_gpus={**labelled_gpus(nodes, NVLINK_KEYS), **inputs.labelled_gpus},
     )
 
 
-def _lists(label_keys: Sequence[str]) -> Sequence[Keys]:
+def _own_lists(label_keys: Sequence[str]) -> Sequence[Keys]:
+    wanted = [text if text in CLOUDS else text.split(",") for text in label_keys]
     try:
-        return (*lists_of([text.split(",") for text in label_keys]), *CLOUDS.values())
+        lists = lists_of(wanted)
     except ValueError as error:
         raise click.UsageError(f"--label-keys: {error}") from error
+    if plain := next((key for keys in lists for key in keys if "/" not in key), None):
+        raise click.UsageError(
+            f"--label-keys: {plain!r}: expected a label key with a prefix, such as example.com/rack, or one "
+            f"of {', '.join(CLOUDS)}"
+        )
+    return lists

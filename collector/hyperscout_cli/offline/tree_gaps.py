@@ -18,11 +18,14 @@ class Gap:
     strict: bool = True
 
 
-def gaps(topology: Topology, previous: Topology | None, listed: frozenset[str] | None) -> list[Gap]:
-    """Return what the tree lacks. `listed`: the nodes of `--nodes`; other hosts are then not expected."""
+def gaps(
+    topology: Topology, previous: Topology | None, listed: frozenset[str] | None, *, only_labels: bool = False
+) -> list[Gap]:
+    """Return what the tree lacks. `listed`: the nodes of `--nodes`; other hosts are then not expected.
+    `only_labels`: the only files are those of `--node-labels`."""
     unplaced = _unplaced(topology, listed)
     return [
-        *_empty(topology, listed),
+        *_empty(topology, listed, only_labels=only_labels),
         *_of_hosts(topology, unplaced),
         *map(Gap, tree_gaps(topology).lines),
         *_of_tiers(topology, previous),
@@ -75,11 +78,13 @@ def _of_tiers(topology: Topology, previous: Topology | None) -> Iterable[Gap]:
         yield Gap(f"the tier {name!r} of the previous tree is gone")
 
 
-def _empty(topology: Topology, listed: frozenset[str] | None) -> Iterable[Gap]:
+def _empty(topology: Topology, listed: frozenset[str] | None, *, only_labels: bool) -> Iterable[Gap]:
     if topology.hypernodes:
         return
     hosts = {a.node for a in topology.adapters}
-    if not topology.links:
+    if only_labels:
+        why = "no node has a label of a known cloud: name the keys of its labels with --label-keys"
+    elif not topology.links:
         why = "the files show no cable: read the fabric again (ibnetdiscover needs root, LLDP a minute)"
     elif not hosts:
         why = "the files show no cable of a host: check that they contain the hosts' ports"

@@ -173,6 +173,22 @@ def test_settings_that_are_refused(text: str, words: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("[aws]", "'aws' is a name for cloud_labels: expected a label key such as nvidia.com/gpu.clique"),
+        ("[example.com/rack, a, example.com/rack]", "example.com/rack: the same key twice: remove one"),
+        ("[a b]", "'a b': expected a label key"),
+    ],
+)
+def test_wrong_nvlink_labels_are_said(keys: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"kubernetes: dry-run\nnvlink_labels: {keys}\n")
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "key",
     ["example.com/row=leaf", "example.com/ro{tier}", "topology.k8s.aws/network-node-layer-{fabric_tier}"],
 )

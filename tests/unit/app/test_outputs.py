@@ -104,6 +104,15 @@ async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]
     assert [publisher.name for publisher in found.publishers] == names
 
 
+@pytest.mark.parametrize(("mode", "warned"), [("off", True), ("dry-run", False), ("on", False)])
+async def test_label_keys_without_labels_are_warned_of(
+    mode: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"kubernetes": "publish", "node_labels": mode, "node_label_keys": ["example.com/rack=leaf"]}
+    build_publishers(Context(load_settings(None, given), FakeKube().kube()))
+    assert ("node_label_keys: node_labels is off" in caplog.text) is warned
+
+
 @pytest.mark.parametrize(
     ("kubernetes", "names"),
     [

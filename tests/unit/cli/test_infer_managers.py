@@ -78,11 +78,18 @@ def test_own_keys_of_nodes(run: CommandLine, tmp_path: Path) -> None:
     file = write(tmp_path / "nodes.json", labelled(keys))
     found = inferred(run, "--node-labels", file, "--label-keys", ",".join(keys))
     assert lowest(found) == set(FABRIC.truth.tiers[0])
-    assert "the tree is empty" in run("infer", "--node-labels", file).err
+    said = run("infer", "--node-labels", file).err
+    assert "the tree is empty: no node has a label of a known cloud: name the keys" in said
+    for cloud in ("aws", "oci-host"):
+        assert run("infer", "--node-labels", file, "--label-keys", cloud).err == said
     wrong = run("infer", "--node-labels", file, "--label-keys", f"exampl.com/row,{keys[1]}").err
     assert "no node has the label exampl.com/row of --label-keys" in wrong
     for given, words in (
         (["--node-labels", file, "--label-keys", "a b"], "--label-keys: 'a b': expected a label key"),
+        (
+            ["--node-labels", file, "--label-keys", "azure"],
+            "'azure': expected a label key with a prefix, such as example.com/rack, or one of aws, gcp",
+        ),
         (["--nmx", file, "--label-keys", "a"], "--label-keys: give --node-labels"),
     ):
         ran = run("infer", *given)

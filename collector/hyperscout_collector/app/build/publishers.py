@@ -101,6 +101,11 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
             "gates: kubernetes is dry-run: all gates stay closed, and only the placements are printed; "
             "set kubernetes: publish to open gates"
         )
+    if settings.node_label_keys and settings.node_labels == "off":
+        _log.warning(
+            "node_label_keys: node_labels is off: no such label is set, and those set before are removed; "
+            "set node_labels: on"
+        )
     outputs = {name: build_cluster(context, one, name) for name, one in context.clusters.items()}
     cluster: Cluster = NoCluster()
     warn = None

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from hyperscout_inference.labels.cloud_labels import Keys, lists_of, read_key
+from hyperscout_inference.labels.cloud_labels import Keys, lists_of
+from hyperscout_inference.labels.nvlink_labels import nvlink_keys
 from hyperscout_publish.nodes.label_keys import key_templates
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
@@ -18,10 +19,10 @@ class LabelSettings(BaseModel):
         description="node labels that place hosts without visible links: clouds (aws, gcp, oci, oci-host, "
         "coreweave, kubernetes), or lists of label keys from the largest domain to the smallest",
     )
-    nvlink_labels: tuple[Annotated[str, AfterValidator(read_key)], ...] = Field(
+    nvlink_labels: Annotated[tuple[str, ...], AfterValidator(nvlink_keys)] = Field(
         (),
         description="node labels with the NVLink domain of hosts whose GPUs no agent and no manager reports, "
-        "such as nvidia.com/gpu.clique; the first that a node has counts",
+        "such as nvidia.com/gpu.clique; the first that names a domain counts",
     )
 
 

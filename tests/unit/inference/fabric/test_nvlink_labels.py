@@ -18,6 +18,7 @@ UUID = "a1b2c3d4-0000-4000-8000-00000000000f"
         ({CLIQUE: f"{UUID.upper()}.7"}, (UUID, 7)),
         ({CLIQUE: "cluster-abc.0"}, (f"{CLIQUE}=cluster-abc.0", 0)),
         ({CLIQUE: "00000000-0000-0000-0000-000000000000.0"}, None),
+        ({CLIQUE: "00000000-0000-0000-0000-000000000000.0", BLOCK: "cbr-1"}, (f"{BLOCK}=cbr-1", 0)),
         ({BLOCK: "cbr-1"}, (f"{BLOCK}=cbr-1", 0)),
         ({CLIQUE: f"{UUID}.7", BLOCK: "cbr-1"}, (UUID, 7)),
         ({CLIQUE: "none", BLOCK: "cbr-1"}, (f"{BLOCK}=cbr-1", 0)),
