@@ -20,6 +20,10 @@ from hyperscout_cli.shared.errors import CliError
 from hyperscout_cli.shared.options import Endpoint
 from hyperscout_cli.shared.tables import age
 
+_LIST_IT = (
+    "add it to expected_nodes, or to expected_nodes_file and restart the collector; in Kubernetes, check "
+    "that node_selector selects it"
+)
 # Probes that report nothing on a node without devices for them.
 _PROBES = ("infiniband", "lldp", "nvlink")
 
@@ -32,6 +36,13 @@ class NodeSeen:
     status: pb.GetStatusResponse
     topology: Topology
     findings: Sequence[pb.StoredFinding] = field(default_factory=tuple)
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether sources report the host, but it is not among the nodes of the cluster."""
+        topology = self.topology
+        known = any(a.node == self.node for a in topology.adapters) or self.node in topology.foreign_endpoints
+        return known and self.node not in topology.nodes_without_evidence
 
     @property
     def agent(self) -> pb.AgentStatus | None:
@@ -90,6 +101,8 @@ def _known(seen: NodeSeen) -> Check:
         return Check("agent", "warning", why, todo)
     if expected:
         return Check("agent", "failed", f"{node} is expected, but no source has reported it{hint}", todo)
+    if seen.is_unexpected:
+        return Check("agent", "failed", f"{node} is reported, but is not among the expected nodes", _LIST_IT)
     why = f"{node} is not expected, and no source has reported it{hint}"
     return Check("agent", "failed", why, "check its name: `hyperscout get nodes`, `kubectl get nodes`")
 
@@ -214,6 +227,9 @@ def _placed(seen: NodeSeen) -> Iterator[Check]:
         held = seen.status.held
         why = f"it is in no HyperNode; generation {held.generation} is held: {held.reason}"
         yield Check("hierarchy", "failed", why, "see `hyperscout diff`, then `hyperscout approve`")
+    elif seen.is_unexpected:
+        why = "it is in no HyperNode: sources report it, but it is not among the expected nodes"
+        yield Check("hierarchy", "failed", why, _LIST_IT)
     else:
         why = "it is in no HyperNode: no evidence connects it to a switch or another node"
         todo = "see the results of its probes above" if seen.findings else ""

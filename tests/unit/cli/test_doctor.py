@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
@@ -29,6 +30,13 @@ def judged(
 
 
 LONELY = Topology(3, nodes_without_evidence=("gpu-9",))
+# Of a fabric whose list of nodes lacks one: infer() keeps its adapters, and names it nowhere else.
+UNLISTED = replace(
+    two_leaves(),
+    hypernodes=tuple(
+        replace(h, nodes=tuple(n for n in h.nodes if n != NODE)) for h in two_leaves().hypernodes
+    ),
+)
 HELD = pb.HeldGeneration(generation=4, reason="would remove half of the nodes")
 
 
@@ -71,6 +79,27 @@ def test_a_well_node_has_nothing_wrong() -> None:
             "failed",
             "similar names of agents: gpu-13",
             id="only what is close",
+        ),
+        pytest.param(
+            judged(stored("lldp", "eth0"), topology=UNLISTED),
+            "hierarchy",
+            "failed",
+            "sources report it, but it is not among the expected nodes",
+            id="an agent that is not expected",
+        ),
+        pytest.param(
+            judged(topology=UNLISTED, agents=()),
+            "agent",
+            "failed",
+            "is reported, but is not among the expected nodes",
+            id="cables that are not expected",
+        ),
+        pytest.param(
+            judged(node="storage-1", agents=()),
+            "agent",
+            "failed",
+            "is reported, but is not among the expected nodes",
+            id="not of the compute fabric",
         ),
         pytest.param(judged(node="zz", agents=()), "agent", "failed", "not expected", id="unknown"),
         pytest.param(judged(node="zz", agents=()), "hierarchy", "failed", "no HyperNode", id="nowhere"),

@@ -172,7 +172,7 @@ class CollectorSettings(
         description="nodes of the cluster (default: every host found); those without evidence are reported",
     )
     expected_nodes_file: Path | None = Field(
-        None, description="file of the nodes of the cluster, one a line, instead of expected_nodes"
+        None, description="file of the expected_nodes, one a line; the collector reads it only at its start"
     )
     node_map: Path | None = Field(
         None,
