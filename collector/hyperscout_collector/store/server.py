@@ -38,10 +38,10 @@ _STEPS = {
     "25006": "the server takes no writes, as a standby does: name the primary in the URL",
     "25P03": "this machine is slow, or the collector was suspended: check its load",
     "57014": f"a statement took longer than {_STATEMENT_S} s: check the load of the server",
-    "42P01": "a leader creates the tables when it starts; if one has, restore a back-up",
     "55P03": "another collector keeps a lock: check which of them leads",
     "57P": "the server ends or starts: the collector connects again",
 }
+_NO_TABLE = "42P01"
 _FULL = frozenset({"53100"})
 # libpq passes no SQLSTATE of a refused connection. If the server's messages are translated, nothing matches.
 # Whole messages of libpq and psycopg about the parameters of a URL.
@@ -127,6 +127,11 @@ class PostgresqlServer:
         if not state and (found := _NO_DATABASE.search(text)) is not None:
             owner = self._given.get("user") or "USER"
             return StoreUnfitError(f"{text}: create it: createdb --owner {owner} {found[1]}")
+        if state == _NO_TABLE:
+            return StoreError(
+                f"{self.name}: there are no tables of hyperscout yet: a leader creates them when it starts; "
+                "if one has, restore a back-up"
+            )
         if state in _FULL:
             return StoreFullError(f"{text}: no space is left: free space on the disk of the server")
         for key in (state, state[:3], state[:2]):

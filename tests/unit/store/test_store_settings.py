@@ -102,7 +102,10 @@ def test_a_parameter_that_libpq_does_not_understand_is_named(parameter: str, sai
     ("state", "step"),
     [
         ("25P03", "this machine is slow, or the collector was suspended"),
-        ("42P01", "a leader creates the tables when it starts"),
+        (
+            "42P01",
+            "database topology: there are no tables of hyperscout yet: a leader creates them when it starts",
+        ),
     ],
 )
 def test_the_next_step_after_an_error_of_the_server(state: str, step: str) -> None:
