@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 from hyperscout_formats.text.counts import and_more
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*")
@@ -17,7 +18,7 @@ _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a
 _SLURM = re.compile(r"(?!(?i:all|default)(?:\n|\Z))[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
 _MAX_NAMED = 20
-_LEVELS = ("nvlink", "leaf", "pod", "core")
+_LEVELS = (NVLINK, "leaf", "pod", "core")
 _LABEL_KEY = re.compile(
     rf"((?=[^/]{{1,253}}/){_KUBERNETES.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 )
@@ -32,7 +33,9 @@ def tier_name(level: int) -> str:
 
 
 def tier_level(name: str) -> int | None:
-    """The level of the tier with this name, 0 = NVLink; None if no hierarchy has such a tier."""
+    """The level of the tier with this name, 0 = accelerators; None if no hierarchy has such a tier."""
+    if name in KINDS:
+        return 0
     match = _HIGHER.fullmatch(name)
     if match is not None and int(match[1]) >= len(_LEVELS):
         return int(match[1])

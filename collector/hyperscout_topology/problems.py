@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from hyperscout_formats.facts.accelerators import NVLINK
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_formats.text.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_node
@@ -20,7 +21,7 @@ _MAX_NAMED = 10
 _NO_HYPERNODES = "no HyperNodes"  # the beginning of the problem that explains it
 _OUTCOMES = {"data": "has data on", "failed": "failed on", "nothing": "found nothing on"}
 # Probes of nodes that see links. Those without findings are named too: they are off, or see no device.
-_LINK_PROBES = ("lldp", "infiniband", "ibnetdiscover", "nvlink")
+_LINK_PROBES = ("lldp", "infiniband", "ibnetdiscover", NVLINK)
 
 
 def problems_of(current: "GetStatusResponse", topology: Topology) -> list[str]:

@@ -198,8 +198,9 @@ class Tier:
 class HyperNode:
     """A domain as published. `children` are names of HyperNodes, `nodes` all nodes below, both sorted.
 
-    `source`: "wires", "nvlink", "latency" or "labels"; `confidence` in it, 0 to 1. `latency_us` (round trip)
-    and `bandwidth_gbps`: between nodes that have this as their lowest common HyperNode; None = not measured.
+    `source`: "wires", a kind of accelerator fabric ("nvlink", "xgmi", "ascend"), "latency" or "labels";
+    `confidence` in it, 0 to 1. `latency_us` (round trip) and `bandwidth_gbps`: between nodes that have this
+    as their lowest common HyperNode; None = not measured.
     """
 
     name: str

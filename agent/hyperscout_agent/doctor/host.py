@@ -14,12 +14,12 @@ from typing import TypeVar
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.sysfs import parse
 
+from hyperscout_agent.accelerators.pci_tree import read_pci_tree
 from hyperscout_agent.doctor.facts import Device, HostSeen, Program
 from hyperscout_agent.findings.probe import ProbeError
 from hyperscout_agent.lldp.link import may_listen
 from hyperscout_agent.lldp.lldpd import lldpd_runs, neighbours_by_port
 from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
-from hyperscout_agent.nvml.pci_tree import read_pci_tree
 from hyperscout_agent.runtime.infiniband_tree import read_tree
 from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_ports
 from hyperscout_agent.runtime.subprocesses import ToolError, run_tool

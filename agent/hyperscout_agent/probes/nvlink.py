@@ -6,13 +6,13 @@ there are GPUs but NVML is unusable. A GPU that NVML cannot read gives a failed 
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hyperscout_formats.facts.facts import Gpu
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 
+from hyperscout_agent.accelerators.pci_tree import PciTree, read_pci_tree
 from hyperscout_agent.findings.probe import (
     Observation,
     ProbeContext,
@@ -25,7 +25,6 @@ from hyperscout_agent.findings.probe import (
 )
 from hyperscout_agent.nvml.gpus import GpuReader, Unreadable
 from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
-from hyperscout_agent.nvml.pci_tree import PciTree, read_pci_tree
 from hyperscout_agent.runtime.threads import in_thread
 
 _HANGS: Final = "an earlier call of NVML has not returned: the driver hangs, see the kernel log"
@@ -98,14 +97,7 @@ def _samples(
     """
     samples: dict[str, Sample] = {}
     for gpu in gpus:
-        device = tree.gpus.get(gpu.pci_address)
-        placed = replace(
-            gpu,
-            numa_node=device.numa_node if device else None,
-            nearest_nics=tree.nearest_nics(gpu.pci_address),
-            pcie_gbps=tree.nic_gbps(gpu.pci_address),
-        )
-        samples[gpu.pci_address] = data(gpu_to_proto(placed))
+        samples[gpu.pci_address] = data(gpu_to_proto(tree.placed(gpu)))
     samples |= {one.pci_address: failed(one.reason) for one in unreadable if one.pci_address}
     nameless = [one for one in unreadable if not one.pci_address]
     unseen = [at for at, device in tree.gpus.items() if device.driver == _DRIVER and at not in samples]

@@ -20,6 +20,8 @@ PROBES: Final[Mapping[str, tuple[str, ...]]] = {
         "ibnetdiscover",
         "ibqueryerrors",
         "nvlink",
+        "xgmi",
+        "ascend",
         "latency",
         "nccl",
         "pod_resources",

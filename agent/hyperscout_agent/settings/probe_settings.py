@@ -131,6 +131,32 @@ class NvlinkSettings(NodeGroup):
     )
 
 
+class XgmiSettings(NodeGroup):
+    """The `xgmi` probe."""
+
+    enabled: bool = Field(default=True, description="The probe costs nothing on a host without AMD GPUs.")
+    read_errors: bool = Field(
+        default=True,
+        description="Read the errors of xGMI links every five minutes. Turn off if another program reads the "
+        "files xgmi_error: the kernel clears an error when it is read.",
+    )
+
+
+class AscendSettings(NodeGroup):
+    """The `ascend` probe."""
+
+    enabled: bool = Field(default=True, description="The probe runs nothing on a host without Ascend NPUs.")
+    npu_smi: _Command = Field(
+        default=("npu-smi",), min_length=1, description="Command, for another path or a wrapper."
+    )
+    hccn_tool: _Command = Field(
+        default=("/usr/local/Ascend/driver/tools/hccn_tool",),
+        min_length=1,
+        description="Command, for another path or a wrapper. Without it the states of network ports are "
+        "unknown.",
+    )
+
+
 class LatencySettings(NodeGroup):
     """The `latency` probe. It sends and answers only in tasks of the collector."""
 

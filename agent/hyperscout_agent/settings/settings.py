@@ -28,6 +28,7 @@ from hyperscout_agent.settings.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.settings.manager_settings import NetqSettings, NmxSettings, UfmSettings
 from hyperscout_agent.settings.probe_settings import (
     SPLIT_COMMAS,
+    AscendSettings,
     IbnetdiscoverSettings,
     IbqueryerrorsSettings,
     InfinibandSettings,
@@ -38,6 +39,7 @@ from hyperscout_agent.settings.probe_settings import (
     NodeGroup,
     NvlinkSettings,
     PodResourcesSettings,
+    XgmiSettings,
 )
 
 _MAX_NAME_CHARS = 253  # of a reporter (RFC 1123)
@@ -133,6 +135,8 @@ class AgentSettings(ProcessSettings):
     ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
     ibqueryerrors: IbqueryerrorsSettings = Field(default_factory=IbqueryerrorsSettings)
     nvlink: NvlinkSettings = Field(default_factory=NvlinkSettings)
+    xgmi: XgmiSettings = Field(default_factory=XgmiSettings)
+    ascend: AscendSettings = Field(default_factory=AscendSettings)
     latency: LatencySettings = Field(default_factory=LatencySettings)
     nccl: NcclSettings = Field(default_factory=NcclSettings)
     pod_resources: PodResourcesSettings = Field(default_factory=PodResourcesSettings)

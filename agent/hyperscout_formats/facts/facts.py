@@ -135,7 +135,7 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkLink:
-    """One NVLink of a GPU.
+    """One link of an accelerator fabric: an NVLink, the xGMI links to one GPU, or the network port of an NPU.
 
     `ber_exponent` is the effective bit error rate as a power of ten, 0 = not measured.
     """
@@ -154,10 +154,11 @@ class NvlinkLink:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkFabric:
-    """What the driver reports about a GPU's NVLink domain.
+    """What the driver reports about a GPU's accelerator domain.
 
     Source: NVML's nvmlGpuFabricInfo. `health` contains one word for each problem that NVML's health mask or
-    health summary reports.
+    health summary reports. Of other kinds than NVLink, `domain` is the id of the hive (hex) or of the super
+    pod (decimal), and `server_index` the number of the host in its super pod.
     """
 
     state: str  # "not-supported", "not-started", "in-progress", "completed"
@@ -165,6 +166,8 @@ class NvlinkFabric:
     cluster_uuid: str = ""  # "" = node-local (all zero)
     clique_id: int = 0
     health: tuple[str, ...] = ()
+    domain: str = ""
+    server_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,10 @@ class GpuPeer:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU of a host. PCI addresses have the form "0000:1b:00.0"."""
+    """One GPU or NPU of a host. PCI addresses have the form "0000:1b:00.0"; those of NPUs are "npu3/1".
+
+    `kind`: of its accelerator fabric, see `accelerators.KINDS`.
+    """
 
     uuid: str
     model: str
@@ -197,6 +203,7 @@ class Gpu:
     nearest_nics: tuple[str, ...] = ()
     peers: tuple[GpuPeer, ...] = ()
     pcie_gbps: float = 0.0  # of the slowest PCIe link to its nearest NICs, 0 = unknown
+    kind: str = "nvlink"
 
 
 @dataclass(frozen=True, slots=True)

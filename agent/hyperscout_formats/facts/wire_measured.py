@@ -4,10 +4,13 @@ As in `wire`, a fact that is read back from its message equals the original.
 """
 
 import functools
+import re
+from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import finding_pb2
 
+from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 from hyperscout_formats.facts.facts import (
     Gpu,
     GpuPeer,
@@ -22,22 +25,25 @@ from hyperscout_formats.facts.facts import (
 )
 from hyperscout_formats.facts.shared_fields import SharedFields
 
-_GPU = SharedFields(Gpu, "mig_instances", "links", "fabric", "numa_node", "nearest_nics", "peers")
+_GPU = SharedFields(Gpu, "mig_instances", "links", "fabric", "numa_node", "nearest_nics", "peers", "kind")
 _MIG = SharedFields(MigInstance)
 _LINK = SharedFields(NvlinkLink)
-_FABRIC = SharedFields(NvlinkFabric, "health")
+_FABRIC = SharedFields(NvlinkFabric, "health", "server_index")
 _PEER = SharedFields(GpuPeer)
 _LATENCY_PORT = SharedFields(LatencyPort, "addresses", "results")
 _LATENCY_RESULT = SharedFields(LatencyResult, "at_ns", "history")
 _NCCL_RUN = SharedFields(NcclRun, "at_ns", "results")
 _NCCL_RESULT = SharedFields(NcclResult)
+_DOMAIN: Final = re.compile(r"[0-9a-f]{0,16}")  # a number of 64 bits at most, in hex or decimal
 
 
 def gpu_to_proto(gpu: Gpu) -> finding_pb2.Gpu:
     """Return the message of one GPU."""
     fabric = None
     if gpu.fabric is not None:
-        fabric = finding_pb2.NvlinkFabric(**_FABRIC.of(gpu.fabric), health=gpu.fabric.health)
+        fabric = finding_pb2.NvlinkFabric(
+            **_FABRIC.of(gpu.fabric), health=gpu.fabric.health, server_index=gpu.fabric.server_index
+        )
     return finding_pb2.Gpu(
         **_GPU.of(gpu),
         mig_instances=[finding_pb2.MigInstance(**_MIG.of(x)) for x in gpu.mig_instances],
@@ -46,14 +52,22 @@ def gpu_to_proto(gpu: Gpu) -> finding_pb2.Gpu:
         numa_node=gpu.numa_node,
         nearest_nics=gpu.nearest_nics,
         peers=[finding_pb2.GpuPeer(**_PEER.of(x)) for x in gpu.peers],
+        kind="" if gpu.kind == NVLINK else gpu.kind,  # an earlier collector reads it, too
     )
 
 
 def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
-    """Return the fact in a message."""
+    """Return the fact in a message. Raises ValueError for an unknown kind or an invalid domain."""
+    kind = KINDS.get(message.kind or NVLINK)
+    if kind is None:
+        raise ValueError(f"kind {message.kind[:20]!a}: expected {', '.join(KINDS)}; upgrade the collector")
     fabric = None
     if message.HasField("fabric"):
-        fabric = NvlinkFabric(**_FABRIC.of(message.fabric), health=tuple(message.fabric.health))
+        got = message.fabric
+        if not _DOMAIN.fullmatch(got.domain):
+            raise ValueError(f"fabric.domain {got.domain[:20]!a}: expected at most 16 digits")
+        index = got.server_index if got.HasField("server_index") else None
+        fabric = NvlinkFabric(**_FABRIC.of(got), health=tuple(got.health), server_index=index)
     return Gpu(
         **_GPU.of(message),
         mig_instances=tuple(MigInstance(*_MIG.values(x)) for x in message.mig_instances),
@@ -62,6 +76,7 @@ def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
         numa_node=message.numa_node if message.HasField("numa_node") else None,
         nearest_nics=tuple(message.nearest_nics),
         peers=tuple(_peer(*_PEER.values(x)) for x in message.peers),
+        kind=kind.name,
     )
 
 

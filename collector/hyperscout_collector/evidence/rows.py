@@ -326,7 +326,10 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
         case "gpu":
             _check_numbers("gpu", (finding.gpu,), "pcie_gbps")
             _check_numbers("gpu.links", finding.gpu.links, "gbytes_per_s")
-            return gpu_from_proto(finding.gpu)
+            try:
+                return gpu_from_proto(finding.gpu)
+            except ValueError as error:
+                raise BadFinding(f"gpu.{error}") from error
         case "device_resource":
             return _device_resource(finding)
         case "latency" | "nccl" as measured:

@@ -15,7 +15,7 @@ from hyperscout_kubernetes.paths import api_path
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.demands.eligible import DEMANDS
 from hyperscout_runtime.units import rfc3339
-from hyperscout_topology.names import tier_name
+from hyperscout_topology.names import tier_level, tier_name
 
 from hyperscout_gates.degradation.hook import hook_of
 from hyperscout_gates.state.events import Open, Pod
@@ -33,7 +33,7 @@ RANKS = "hyperscout.io/ranks"
 COORDINATOR = "hyperscout.io/coordinator"
 NUMA_ZONE = "hyperscout.io/numa-zone"
 NICS = "hyperscout.io/nics"
-_NVLINK, _LEAF = tier_name(0), tier_name(1)
+_LEAF = tier_name(1)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _KEPT = ("labels", "ownerReferences", "creationTimestamp")
@@ -132,13 +132,13 @@ def mark_of(pod: Object) -> Mark | None:
 
 
 def labels_at(forest: Forest, node: str) -> dict[str, str]:
-    """Return the labels with the leaf and the NVLink domain of a pod on the node. One host alone is none."""
+    """Return the labels with leaf and accelerator domain of a pod on the node. One host alone is none."""
     at = forest.index.get(node)
     found: dict[str, str] = {}
     for layer in forest.layers if at is not None else ():
         domain = int(layer.of_node[at])
         is_alone = layer.stop[domain] - layer.start[domain] == 1
-        if layer.tier_name == _LEAF or (layer.tier_name == _NVLINK and not is_alone):
+        if layer.tier_name == _LEAF or (tier_level(layer.tier_name) == 0 and not is_alone):
             found[f"hyperscout.io/{layer.tier_name}"] = layer.names[domain]
     return found
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
 from hyperscout_topology.topology import Endpoint
 
-from hyperscout_inference.fabric.nvlink import Fault
+from hyperscout_inference.fabric.accelerators import Fault
 
 SOURCE = "nmx"
 _Key = tuple[str, int]  # cluster UUID and clique, or the manager's domain and partition

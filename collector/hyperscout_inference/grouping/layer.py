@@ -16,7 +16,8 @@ class Layer:
     `domain`: (hosts,) index of the domain, -1 = none. `switches`: of each domain, sorted indexes of devices.
     `child`: (domains of the layer below,) the domain of each; empty at tier 1. `founders`: of each domain,
     the identities from which its name is derived; empty = its switches or the domains inside. `confidence`:
-    of domains from latency, by index. `labelled`: domains from labels of nodes, by index.
+    of domains from latency, by index. `labelled`: domains from labels of nodes, by index. `kinds`: of each
+    domain of the accelerator tier, the kind of its fabric; empty = another tier.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Layer:
     founders: Sequence[tuple[str, ...]] = ()
     confidence: Mapping[int, float] = field(default_factory=dict)
     labelled: frozenset[int] = frozenset()
+    kinds: Sequence[str] = ()
 
     @property
     def count(self) -> int:

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import HyperNode, Topology
 
@@ -25,9 +26,11 @@ class Past:
         self._hosts = hosts
         self._by_tier: dict[str, dict[str, int]] = {}
         self.confidence: dict[int, float] = {}  # by label
+        self.source: dict[int, str] = {}  # by label
         for number, hypernode in enumerate(domains):
             self._by_tier.setdefault(hypernode.tier_name, {}).update(dict.fromkeys(hypernode.nodes, number))
             self.confidence[number] = hypernode.confidence
+            self.source[number] = hypernode.source
 
     def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
         """Return the names of the former tiers if hosts without a domain now were in them, else none."""
@@ -39,8 +42,12 @@ class Past:
         return self._by_tier.keys() if lost else ()
 
     def outer_tiers(self) -> list[str]:
-        """Return the names of the tiers except "nvlink", innermost first (HyperNodes are sorted by tier)."""
-        return [name for name in self._by_tier if name != "nvlink"]
+        """Return the names of the tiers of the fabric, innermost first (HyperNodes are sorted by tier)."""
+        return [name for name in self._by_tier if name not in KINDS]
+
+    def accelerator_tier(self) -> str | None:
+        """Return the name of the former accelerator tier, which is the kind of its first domains."""
+        return next((name for name in self._by_tier if name in KINDS), None)
 
     def labels(self, name: str) -> Longs | None:
         """Return (hosts,) the former domain in the named tier, -1 = none; None if there was no such tier."""

@@ -10,6 +10,7 @@ from itertools import repeat
 from operator import attrgetter
 
 import numpy as np
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
@@ -55,7 +56,7 @@ INFERENCE_FAILED = "InferenceFailed"
 
 _ID_OF = attrgetter("id")
 UNTIMED = attrgetter(*(x.name for x in fields(Condition) if x.name != "since_ns"))
-_UPLINK, _HOST_LINK, _NVLINK, _PATH = "uplink", "host link", "NVLink", "path"
+_UPLINK, _HOST_LINK, _PATH = "uplink", "host link", "path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +300,8 @@ def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
     anomaly from measurements concerns a path."""
     if is_measured(anomaly):
         return _PATH
-    if _NVLINK.lower() in anomaly.sources:
-        return _NVLINK
+    if kinds := KINDS.keys() & anomaly.sources:
+        return KINDS[min(kinds)].link
     if anomaly.subject.device not in switches:
         return _HOST_LINK
     if anomaly.peer is None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_topology.link_changes import (
     DENIED,
     links_at,
@@ -158,11 +159,11 @@ def named_since(net: Network, absent: Collection[str]) -> frozenset[str]:
 
 def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
     """Return the previous topology without nodes and anomalies that an operator has removed."""
-    # A host without GPUs leaves its NVLink domain, and stays in the domains of its cables.
+    # A host without GPUs leaves its accelerator domain, and stays in the domains of its cables.
     mute = {key[1] for key in anomalies if key[0] == "MissingLink" and not any(key[2:])}
 
     def lost(h: HyperNode) -> set[str]:
-        return {*nodes, *mute} if h.source == "nvlink" else set(nodes)
+        return {*nodes, *mute} if h.source in KINDS else set(nodes)
 
     kept = tuple(
         replace(h, nodes=tuple(n for n in h.nodes if n not in lost(h)))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.text.counts import count
 from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import (
@@ -26,16 +27,17 @@ from hyperscout_inference.audit.guesses import without_guesses
 from hyperscout_inference.audit.ranks import NOWHERE, homes
 from hyperscout_inference.audit.rates import MAX_GBPS
 from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.fabric.accelerators import accelerator_domains, with_own_ids
 from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.fabric.network import Ints, Network, distinct
-from hyperscout_inference.fabric.nvlink import nvlink_domains, with_own_ids
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.opaque import as_published, with_latency
 from hyperscout_inference.grouping.past import former_domains, past_of
 from hyperscout_inference.grouping.tiers import Tree, build_tree
 from hyperscout_inference.grouping.wiring import shaping_cables, wiring
+from hyperscout_inference.hierarchy.accelerator_tier import WithAccelerators, with_accelerators
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.cut_off import with_cut_off
 from hyperscout_inference.hierarchy.dead_cables import hosts_without_live_cables, with_dead_cables
@@ -48,8 +50,6 @@ from hyperscout_inference.hierarchy.history import (
     recall,
 )
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
-from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
-from hyperscout_inference.hierarchy.nvlink_tier import WithNvlink, with_nvlink
 from hyperscout_inference.hierarchy.unreported import unreported, with_unreported
 from hyperscout_inference.labels.labelled import against_wires, with_labels
 from hyperscout_inference.measured.measured import measure
@@ -97,10 +97,10 @@ def infer(
         layers = as_published(net, layers, past)
     elif len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
-    nvlink = nvlink_domains(inputs.gpus)
-    nvlink = replace(nvlink, faults=[*nvlink.faults, *disagreements], managed=frozenset(managed))
+    found = accelerator_domains(inputs.gpus)
+    found = replace(found, faults=[*found.faults, *disagreements], managed=frozenset(managed))
     heard = inputs.lldp.keys() | inputs.infiniband.keys() | inputs.answering
-    family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes, heard)
+    family = with_accelerators(net, layers, found, past, options.cluster_nodes, heard)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)
@@ -116,7 +116,7 @@ def infer(
         seen = reporting_nodes(inputs, options), list(inputs.pairs.nodes), list(inputs.labels)
         expected = _expected(wires, tree, former, *seen)
     absent = _unplaced(expected, net.hosts, placed)
-    if layers[0].name != NVLINK:
+    if layers[0].name not in KINDS:
         absent |= (hosts_without_live_cables(net, present) & expected) - inputs.labels.keys()
     if absent:
         absent -= named_since(present, absent)
@@ -144,7 +144,7 @@ def infer(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(sorted(switches, key=lambda s: s.id)),
-        adapters=_adapters(present.ids, present.hosts, present.host, present.labels, tuple(nvlink.adapters)),
+        adapters=_adapters(present.ids, present.hosts, present.host, present.labels, tuple(found.adapters)),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
@@ -199,7 +199,7 @@ def _no_trees(net: Network, layers: Sequence[Layer], domains: Iterable[int]) -> 
     return found
 
 
-def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:
+def _moved(suspicion: Suspicion, family: WithAccelerators) -> Suspicion:
     """Return the suspicion with the present place of its domain."""
     layer, domain = family.moved((suspicion.layer, suspicion.domain))
     return replace(suspicion, layer=layer, domain=domain)
@@ -247,8 +247,8 @@ def _hypernodes(
 
 
 def _source(layer: Layer, domain: int) -> str:
-    if layer.name == NVLINK:
-        return "nvlink"
+    if layer.kinds:
+        return layer.kinds[domain]
     if domain in layer.labelled:
         return "labels"
     return "latency" if domain in layer.confidence else "wires"

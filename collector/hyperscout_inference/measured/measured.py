@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.facts.facts import NcclRun
 from hyperscout_topology.topology import Endpoint, HyperNode, Measured, Tier
 
@@ -26,7 +27,6 @@ from hyperscout_inference.measured.weak_paths import Weights, weak_paths
 MAX_SUSPICIONS = 200  # a longer list does not help: everything is slow then
 _LARGE_BYTES = 64 << 20
 _GBITS = 8.0  # Gbit per GB; NCCL reports GB/s
-_NVLINK = "nvlink"
 _DECIMALS = 3  # of a figure: a nanosecond, a megabit per second
 
 
@@ -206,9 +206,9 @@ def _port_weights(rows: PairRows, pairs: PairTable) -> Weights:
 def _nccl_weights(
     hosts: Sequence[str], layers: Sequence[Layer], nccl: Mapping[str, Sequence[NcclRun]]
 ) -> Weights:
-    """Return the newest NCCL bandwidth of each pair, and of each host that is an NVLink domain of its own."""
+    """Return the newest NCCL bandwidth of each pair, and of each host that is an accelerator domain."""
     at = {host: i for i, host in enumerate(hosts)}
-    alone = layers[0].name == _NVLINK if layers else False
+    alone = bool(layers) and layers[0].name in KINDS
     newest: dict[tuple[int, int], tuple[int, float]] = {}
     for node, runs in nccl.items():
         for run in runs:
@@ -221,7 +221,7 @@ def _nccl_weights(
     keys = sorted(newest)
     a, b = (np.array([key[i] for key in keys], np.int64) for i in (0, 1))
     layer, domain = common(layers, a, b)
-    # The figure of a single host belongs to an NVLink domain with that host alone, not to a shared domain.
+    # The figure of a single host belongs to an accelerator domain of that host alone, not to a shared one.
     sizes = np.bincount(layers[0].domain[layers[0].domain >= 0]) if layers else np.zeros(0, np.int64)
     own = (layer == 0) & (a == b)
     good = (layer >= 0) & (~own | (sizes[np.where(own, domain, 0)] == 1) if len(sizes) else layer >= 0)

@@ -6,6 +6,7 @@ They come before single hosts, because a host with most of its ways through a sl
 from collections.abc import Sequence
 
 import numpy as np
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_topology.figures import digits, figures
 from hyperscout_topology.topology import Endpoint, Figure, say
 
@@ -27,8 +28,8 @@ _MIN_ROWS, _MIN_HOSTS = 8, 3
 
 
 def outer_layer(layers: Sequence[Layer]) -> int:
-    """Return the lowest layer that the network forms: pings do not use NVLink."""
-    return 1 if len(layers) > 1 and layers[0].name == "nvlink" and not any(layers[0].switches) else 0
+    """Return the lowest layer that the network forms: pings do not use accelerator fabrics."""
+    return 1 if len(layers) > 1 and layers[0].name in KINDS and not any(layers[0].switches) else 0
 
 
 def domain_end(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int) -> Endpoint:

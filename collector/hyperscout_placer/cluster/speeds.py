@@ -11,6 +11,7 @@ from statistics import median
 from typing import Literal, overload
 
 import numpy as np
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_topology.topology import HyperNode, Measured, Tier, Topology
 
 from hyperscout_placer.cluster.forest import Forest
@@ -18,15 +19,13 @@ from hyperscout_placer.cluster.link_speeds import LEAST, Floats, node_speeds, us
 
 Source = Literal["measured", "read", "assumed"]
 
-_NVLINK = "nvlink"
-
 # Defaults where nothing was measured: (one-way latency in us, bandwidth of a node in Gbit/s). They stand for
-# NVLink 4, one port of 400 Gbit/s, a core with half of that for each node, and a routed network between
-# islands.
+# NVLink 4 (also in place of other accelerator fabrics), one port of 400 Gbit/s, a core with half of that for
+# each node, and a routed network between islands.
 WITHIN_NODE = (1.0, 3600.0)
 BETWEEN_ISLANDS = (30.0, 25.0)
 DEFAULTS = {
-    _NVLINK: (1.5, 3600.0),
+    **dict.fromkeys(KINDS, (1.5, 3600.0)),
     "leaf": (2.0, 400.0),
     "pod": (3.0, 400.0),
     "core": (4.5, 200.0),
@@ -91,8 +90,8 @@ def speeds_of(topology: Topology, forest: Forest) -> list[TierSpeed]:
     for layer, by_node in zip(forest.layers, node_speeds(topology, forest), strict=True):
         rtt_us, gbps = _measured(layer.tier, measured_tiers.get(layer.tier), topology.hypernodes)
         # Pings use the network even where the GPUs use NVLink, and bandwidth tests may do so too.
-        if layer.tier_name == _NVLINK:
-            rtt_us, gbps = None, gbps if gbps and gbps > DEFAULTS[_NVLINK][1] else None
+        if layer.tier_name in KINDS:
+            rtt_us, gbps = None, gbps if gbps and gbps > DEFAULTS[layer.tier_name][1] else None
         known.append((rtt_us / 2 if rtt_us else None, gbps or None, by_node))
     known.append((None, None, none))
     read = [usual(by_node) for _, _, by_node in known]

@@ -7,6 +7,7 @@ becomes an anomaly, so that it is not reported as resolved before inference has 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_runtime.units import from_rfc3339
 from hyperscout_topology.health import HEALTHY
 from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Measured, Topology
@@ -90,7 +91,7 @@ def _measured(annotations: Mapping[str, str]) -> tuple[str, float, Measured | No
         return value if 0 < value < _TOO_LARGE else None
 
     source = annotations.get(SOURCE_ANNOTATION, "wires")
-    if source not in ("nvlink", "latency", "labels"):
+    if source not in (*KINDS, "latency", "labels"):
         source = "wires"
     confidence = 1.0 if source == "wires" else min(figure(CONFIDENCE_ANNOTATION) or 1.0, 1.0)
     medians = (figure(LATENCY_ANNOTATION), figure(BANDWIDTH_ANNOTATION))

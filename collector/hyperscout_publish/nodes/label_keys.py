@@ -21,7 +21,7 @@ from hyperscout_publish.nodes.tier_labels import Labels, Patch
 
 TIER: Final = "{tier}"
 FABRIC_TIER: Final = "{fabric_tier}"
-_NVLINK, _LEAF = tier_name(0), tier_name(1)
+_LEAF = tier_name(1)
 _NUMBERS = range(100)  # of tiers; no fabric has as many
 
 
@@ -69,12 +69,13 @@ def key_templates(entries: Sequence[str]) -> tuple[KeyTemplate, ...]:
 def keys_of_tiers(topology: Topology, templates: Sequence[KeyTemplate]) -> Callable[[Wanted], Iterable[str]]:
     """Return the keys of a HyperNode's label, as a function.
 
-    The fabric's tiers count from 0. NVLink is none of them, unless it stands for the leaves too. An NVLink
-    domain of one host has no key of its own: it is there only so that all hosts have as many tiers.
+    The fabric's tiers count from 0. That of accelerators is none of them, unless it stands for the leaves
+    too. An accelerator domain of one host has no key of its own: it is there only so that all hosts have as
+    many tiers.
     """
     names = {h.tier: h.tier_name for h in topology.hypernodes}
-    alone = {h.name for h in topology.hypernodes if h.tier_name == _NVLINK and len(h.nodes) == 1}
-    fabric = sorted(tier for tier, name in names.items() if name != _NVLINK or _LEAF not in names.values())
+    alone = {h.name for h in topology.hypernodes if tier_level(h.tier_name) == 0 and len(h.nodes) == 1}
+    fabric = sorted(tier for tier, x in names.items() if tier_level(x) or _LEAF not in names.values())
     number = {tier: str(n) for n, tier in enumerate(fabric)}
 
     def keys(h: Wanted) -> Iterator[str]:

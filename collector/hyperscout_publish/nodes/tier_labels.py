@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import (
@@ -22,7 +23,8 @@ from hyperscout_publish.hypernodes.wanted import (
 )
 
 # Keys with the prefix that name tiers, in this or another hierarchy. Other keys belong to other owners.
-_TIER_KEY = re.compile(re.escape(TIER_LABEL_PREFIX) + r"(nvlink|leaf|pod|core(-[0-9]+)?|tier-[0-9]+)")
+_ANY_TIER = rf"({'|'.join(KINDS)}|leaf|pod|core(-[0-9]+)?|tier-[0-9]+)"
+_TIER_KEY = re.compile(re.escape(TIER_LABEL_PREFIX) + _ANY_TIER)
 
 Labels = Mapping[str, str]
 NO_LABELS: Mapping[str, Labels] = MappingProxyType({})

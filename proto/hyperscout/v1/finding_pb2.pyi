@@ -64,8 +64,8 @@ class FindingKey(_message.Message):
     "fabric" as "fabric/NAME". No node can have such a name.
     """
     probe: _builtins.str
-    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl",
-    "pod_resources", "switch", "snmp", "ufm", "netq", "nmx".
+    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "xgmi", "ascend", "latency",
+    "nccl", "pod_resources", "switch", "snmp", "ufm", "netq", "nmx".
     """
     subject: _builtins.str
     """What was observed, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
@@ -129,7 +129,7 @@ class Finding(_message.Message):
 
     @_builtins.property
     def gpu(self) -> Global___Gpu:
-        """Of probe "nvlink"."""
+        """Of probes "nvlink", "xgmi" and "ascend"."""
 
     @_builtins.property
     def latency(self) -> Global___LatencyPort:
@@ -598,7 +598,9 @@ Global___Sweep: _TypeAlias = Sweep  # noqa: Y015
 
 @_typing.final
 class Gpu(_message.Message):
-    """One GPU of this host. Subject: its PCI address. All addresses are written "0000:1b:00.0", lower case."""
+    """One GPU (or NPU) of this host. Subject: its PCI address. All addresses are written "0000:1b:00.0", lower case. An NPU
+    of Ascend has the numbers of npu-smi in place of an address: "npu3/1" is chip 1 of NPU 3.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -614,6 +616,7 @@ class Gpu(_message.Message):
     NEAREST_NICS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     PCIE_GBPS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     """Identity of the GPU."""
     model: _builtins.str
@@ -628,17 +631,19 @@ class Gpu(_message.Message):
     """Unset = unknown."""
     pcie_gbps: _builtins.float
     """Gbit/s of data in one direction that the slowest PCIe link between it and its nearest NICs can carry; 0 = unknown."""
+    kind: _builtins.str
+    """Kind of its accelerator fabric: "nvlink", "xgmi", "ascend"; empty = "nvlink"."""
     @_builtins.property
     def mig_instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigInstance]:
         """Its MIG instances; empty = it is not divided."""
 
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___NvlinkLink]:
-        """Its NVLinks."""
+        """The links of its accelerator fabric."""
 
     @_builtins.property
     def fabric(self) -> Global___NvlinkFabric:
-        """Unset if the GPU or the driver reports no NVLink fabric."""
+        """Unset if the GPU or the driver reports no accelerator fabric."""
 
     @_builtins.property
     def nearest_nics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -663,10 +668,11 @@ class Gpu(_message.Message):
         nearest_nics: _abc.Iterable[_builtins.str] | None = ...,
         peers: _abc.Iterable[Global___GpuPeer] | None = ...,
         pcie_gbps: _builtins.float = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "fabric", b"fabric", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "driver_version", b"driver_version", "fabric", b"fabric", "links", b"links", "mig_instances", b"mig_instances", "mig_mode", b"mig_mode", "model", b"model", "nearest_nics", b"nearest_nics", "numa_node", b"numa_node", "pci_address", b"pci_address", "pcie_gbps", b"pcie_gbps", "peers", b"peers", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "driver_version", b"driver_version", "fabric", b"fabric", "kind", b"kind", "links", b"links", "mig_instances", b"mig_instances", "mig_mode", b"mig_mode", "model", b"model", "nearest_nics", b"nearest_nics", "numa_node", b"numa_node", "pci_address", b"pci_address", "pcie_gbps", b"pcie_gbps", "peers", b"peers", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
     _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
@@ -708,7 +714,7 @@ Global___MigInstance: _TypeAlias = MigInstance  # noqa: Y015
 
 @_typing.final
 class NvlinkLink(_message.Message):
-    """One NVLink of a GPU."""
+    """One link of an accelerator fabric: an NVLink, the xGMI links to one other GPU, or the network port of an NPU."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -768,7 +774,9 @@ Global___NvlinkLink: _TypeAlias = NvlinkLink  # noqa: Y015
 
 @_typing.final
 class NvlinkFabric(_message.Message):
-    """The NVLink domain of a GPU, as the fabric manager configured it."""
+    """The accelerator domain of a GPU: the NVLink domain that the fabric manager configured, the xGMI hive, or the Ascend
+    super pod.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -777,6 +785,8 @@ class NvlinkFabric(_message.Message):
     CLUSTER_UUID_FIELD_NUMBER: _builtins.int
     CLIQUE_ID_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
+    SERVER_INDEX_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """State of the registration: "not-supported", "not-started", "in-progress", "completed"."""
     status: _builtins.str
@@ -785,10 +795,14 @@ class NvlinkFabric(_message.Message):
     """UUID of the cluster; empty for a node-local domain, which has an all-zero UUID."""
     clique_id: _builtins.int
     """Number of the clique within the cluster."""
+    domain: _builtins.str
+    """Of kinds other than NVLink: the id of the hive (hex) or of the super pod (decimal); empty = none."""
+    server_index: _builtins.int
+    """Ascend: the number of this host in its super pod. Unset = unknown."""
     @_builtins.property
     def health(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Health problems: "degraded bandwidth", "route unhealthy", "route recovery",
-        "access timeout", "incorrect configuration".
+        "access timeout", "incorrect configuration". Other kinds have texts of their own.
         """
 
     def __init__(
@@ -799,12 +813,16 @@ class NvlinkFabric(_message.Message):
         cluster_uuid: _builtins.str = ...,
         clique_id: _builtins.int = ...,
         health: _abc.Iterable[_builtins.str] | None = ...,
+        domain: _builtins.str = ...,
+        server_index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_server_index", b"_server_index", "server_index", b"server_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clique_id", b"clique_id", "cluster_uuid", b"cluster_uuid", "health", b"health", "state", b"state", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_server_index", b"_server_index", "clique_id", b"clique_id", "cluster_uuid", b"cluster_uuid", "domain", b"domain", "health", b"health", "server_index", b"server_index", "state", b"state", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__server_index: _TypeAlias = _typing.Literal["server_index"]  # noqa: Y015
+    _WhichOneofArgType__server_index: _TypeAlias = _typing.Literal["_server_index", b"_server_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__server_index) -> _WhichOneofReturnType__server_index | None: ...
 
 Global___NvlinkFabric: _TypeAlias = NvlinkFabric  # noqa: Y015
 

@@ -101,11 +101,11 @@ class HyperNode(_message.Message):
     tier: _builtins.int
     """1 = closest to the hosts."""
     tier_name: _builtins.str
-    """Class of performance: "nvlink", "leaf", "pod", "core"."""
+    """Class of performance: a kind of accelerator fabric ("nvlink", "xgmi", "ascend"), "leaf", "pod", "core"."""
     parent: _builtins.str
     """Name of the parent; unset for a root."""
     source: _builtins.str
-    """What it was inferred from: "wires", "nvlink", "latency"."""
+    """What it was inferred from: "wires", a kind of accelerator fabric ("nvlink", "xgmi", "ascend"), "latency", "labels"."""
     confidence: _builtins.float
     """0 to 1; 1 if it was inferred from wires."""
     @_builtins.property
@@ -214,7 +214,7 @@ class Tier(_message.Message):
     tier: _builtins.int
     """1 = closest to the hosts."""
     tier_name: _builtins.str
-    """Class of performance: "nvlink", "leaf", "pod", "core"."""
+    """Class of performance: a kind of accelerator fabric ("nvlink", "xgmi", "ascend"), "leaf", "pod", "core"."""
     @_builtins.property
     def latency_us(self) -> Global___Measured:
         """Round trip in microseconds between nodes whose lowest common domain is of this tier."""
@@ -1068,7 +1068,7 @@ class PathLeg(_message.Message):
     BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
     LATENCY_US_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"cable"; "pcie" between a GPU and its nearest adapter; "nvlink" between GPUs."""
+    """"cable"; "pcie" between a GPU and its nearest adapter; "nvlink" or "xgmi" between GPUs."""
     speed_gbps: _builtins.float
     """Nominal speed of a cable in Gbit/s; 0 = unknown."""
     width: _builtins.int

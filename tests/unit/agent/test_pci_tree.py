@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.nvml.pci_tree import read_pci_tree
+from hyperscout_agent.accelerators.pci_tree import read_pci_tree
 from support.nvml import named, pci_device
 
 GPU, NIC, VGA, NET = "0x030200", "0x020700", "0x030000", "0x020000"

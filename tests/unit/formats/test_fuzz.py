@@ -7,6 +7,7 @@ import pytest
 from hyperscout.v1 import finding_pb2
 from hyperscout_formats.facts import interface_counters
 from hyperscout_formats.facts.wire import switch_table_from_proto, switch_table_to_proto
+from hyperscout_formats.huawei import ascend
 from hyperscout_formats.infiniband import ibnetdiscover, ibnetdiscover_text, node_map
 from hyperscout_formats.infiniband.sysfs import COUNTER_FILES, DEVICE_FILES, PORT_FILES
 from hyperscout_formats.infiniband.sysfs import parse as parse_sysfs
@@ -23,6 +24,7 @@ from hyperscout_sim.readings import snmp
 from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hypothesis import given
 from hypothesis import strategies as st
+from support.accelerators import NPU_MAP, super_pod
 from support.examples import examples
 from support.lldp_frames import address, capabilities, frame, tlv
 from support.small_fabric import TEXT
@@ -92,6 +94,10 @@ READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "node_map": (node_map.parse, NODE_MAP),
     "node_list": (node_list.parse, b"a\nb # c\n"),
     "nvidia_smi": (nvidia_smi.parse, NVIDIA_SMI),
+    "npu_map": (ascend.parse_map, NPU_MAP.encode()),
+    "npu_super_pod": (ascend.parse_super_pod, super_pod().encode()),
+    "npu_link": (ascend.parse_link, b"link status: UP\n"),
+    "npu_health": (ascend.parse_health, b"net health status: Receive timeout\n"),
     "snmprec": (read_walk, snmp.snmprec(ROWS_OF_A_SWITCH[::20])),
     "snmpwalk": (read_walk, SNMPWALK),
 }

@@ -23,11 +23,11 @@ from hyperscout_inference.hierarchy.conditions import (
     ConditionFacts,
     with_conditions,
 )
-from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_runtime.event_log import EventLog
 from hyperscout_runtime.units import NS
 from hyperscout_topology.diff import same_members
 from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.names import tier_level
 from hyperscout_topology.topology import Anomaly, Topology, over_since
 
 from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
@@ -226,10 +226,10 @@ class Generations:
         removed = NO_LOSS if before is None or same else loss(before, offered)
         lost = removed
         if self._new_until_ns is not None and now_ns < self._new_until_ns and not lost.nodes:
-            # NVLink domains that appear shortly after the cables, for the whole cluster or for the newest
+            # Accelerator domains that appear shortly after the cables, for the whole cluster or the newest
             # nodes. No scheduler relies on these tiers yet.
             grew = before is not None and len(offered.hypernodes) >= len(before.hypernodes)
-            if before is None or grew or _only_nvlink(before, lost):
+            if before is None or grew or _only_accelerators(before, lost):
                 lost = NO_LOSS
         hypernodes = before.hypernodes if before is not None else ()
         return Offer(
@@ -383,10 +383,10 @@ def _reasons(*reasons: Damper[str, str, str]) -> dict[str, str]:
     return {node: text for node, (_, text) in found.items()}
 
 
-def _only_nvlink(before: Topology, lost: Loss) -> bool:
-    """Whether only NVLink domains disappear, as when single hosts turn out to be in one rack."""
+def _only_accelerators(before: Topology, lost: Loss) -> bool:
+    """Whether only accelerator domains disappear, as when single hosts turn out to be in one rack."""
     gone = (h for h in before.hypernodes if h.name in lost.hypernodes)
-    return lost.tiers is None and all(h.tier_name == NVLINK for h in gone)
+    return lost.tiers is None and all(tier_level(h.tier_name) == 0 for h in gone)
 
 
 def _has_content(topology: Topology) -> bool:

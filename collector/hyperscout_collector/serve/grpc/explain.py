@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.text.counts import count
 from hyperscout_placer.cluster.allreduce import HopSpeed, predict
 from hyperscout_placer.cluster.forest import Forest, ForestError
@@ -28,7 +29,7 @@ from hyperscout_collector.serve.grpc.measured import (
     latency_us,
     sayings,
 )
-from hyperscout_collector.serve.grpc.path_legs import NVLINK, Hop, Path, leg_text, path_legs
+from hyperscout_collector.serve.grpc.path_legs import Hop, Path, leg_text, path_legs
 
 _MAX_EVIDENCE = 500  # keys in one response
 _MAX_ANOMALIES = 100
@@ -108,14 +109,14 @@ def _set_speeds(
     reports: Sequence[NodeReport],
 ) -> None:
     """Set latency and bandwidth between the nodes: of the pair, else of the tier, measured or read."""
-    by_nvlink = common is not None and common.source == NVLINK
-    us, gbps = latency_us(node_a, node_b, reports), bandwidth_gbps(node_a, node_b, reports, by_nvlink)
+    by_gpus = common is not None and common.source in KINDS
+    us, gbps = latency_us(node_a, node_b, reports), bandwidth_gbps(node_a, node_b, reports, by_gpus)
     source = "measured"
     if us is None and hop is not None and hop.latency_source == source:
         us = hop.latency_us
     if gbps is None and hop is not None:
-        # Cables limit neither NVLink, nor what was read of the tree a path that leaves it.
-        is_read = hop.bandwidth_source == "read" and path.is_in_tree and not by_nvlink
+        # Cables limit neither accelerator fabrics, nor what was read of the tree a path that leaves it.
+        is_read = hop.bandwidth_source == "read" and path.is_in_tree and not by_gpus
         if is_read or hop.bandwidth_source == source:
             gbps, source = hop.bandwidth_gbps, hop.bandwidth_source
     if us is not None:
@@ -258,8 +259,8 @@ def _text(
         lines = [f"{nodes[0]} and {nodes[1]} share no HyperNode."]
     lines += [f"{node} is in no HyperNode." for node in nodes if not chains[node]]
     legs, cables, down = list(answer.legs), len(path.hops), sum(not hop.is_up for hop in path.hops)
-    if legs and legs[0].kind == NVLINK and legs[0].near.device != legs[0].far.device:
-        lines += ["NVLink joins them:", f"  {leg_text(legs.pop(0))}"]
+    if legs and legs[0].kind in KINDS and legs[0].near.device != legs[0].far.device:
+        lines += [f"{KINDS[legs[0].kind].fabric} joins them:", f"  {leg_text(legs.pop(0))}"]
     if cables:
         rail = " over one rail" if path.is_in_tree else ""
         lines.append(f"A shortest path{rail} has {count(cables, 'cable')}{f', {down} down' if down else ''}:")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.facts.facts import Gpu, LatencyPort, LatencyResult, NcclRun
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.figures import digits, measured_texts
@@ -29,8 +30,9 @@ def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
         yield f"{common.name} is inferred from latency alone, confidence {common.confidence:.2g}."
     if common.source == "labels":
         yield f"{common.name} is taken from the topology labels of its nodes."
-    if common.source == "nvlink":
-        yield f"{common.name} is an NVLink domain: NVLink connects its hosts, in addition to any cables."
+    if kind := KINDS.get(common.source):
+        connects = f"{kind.fabric} connects its hosts, in addition to any cables"
+        yield f"{common.name} is an {kind.domain}: {connects}."
     for quantity, text in measured_texts(common):
         yield f"Measured in {common.name}: {quantity} {text}."
     tier = next((t for t in topology.tiers if t.tier == common.tier), None)
@@ -67,17 +69,17 @@ def latency_us(node_a: str, node_b: str, reports: Iterable[NodeReport]) -> float
     return min(found, default=None)
 
 
-def bandwidth_gbps(node_a: str, node_b: str, reports: Iterable[NodeReport], by_nvlink: bool) -> float | None:
+def bandwidth_gbps(node_a: str, node_b: str, reports: Iterable[NodeReport], by_gpus: bool) -> float | None:
     """The bandwidth between two nodes: of NCCL, else the most of one port; None = not measured.
 
-    `by_nvlink`: NVLink connects the nodes, of which ports say nothing.
+    `by_gpus`: an accelerator fabric connects the nodes, of which ports say nothing.
     """
     pair = {node_a, node_b}
     by_nccl, by_port = [], []
     for node, fact in reports:
         if isinstance(fact, NcclRun) and {node, fact.peer} == pair:
             by_nccl += [x.bus_gbytes_per_s * _GBITS for x in fact.results if x.size_bytes >= _BANDWIDTH_BYTES]
-        elif isinstance(fact, LatencyPort) and not by_nvlink:
+        elif isinstance(fact, LatencyPort) and not by_gpus:
             by_port += [x.bandwidth_gbps for x in fact.results if {node, x.peer} == pair and x.bandwidth_gbps]
     return max(by_nccl or by_port, default=None)
 

@@ -1,10 +1,11 @@
-"""The legs of a path between two nodes, with their speeds: cables, NVLink, and PCIe from GPU to adapter."""
+"""The legs of a path between two nodes, with their speeds: cables, accelerator fabrics and PCIe."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.facts.facts import Gpu
 from hyperscout_formats.text.counts import count
 from hyperscout_topology.figures import digits
@@ -12,7 +13,7 @@ from hyperscout_topology.topology import Endpoint, HyperNode, Link, Rate, Topolo
 
 from hyperscout_collector.serve.grpc.measured import NodeReport
 
-CABLE, PCIE, NVLINK = "cable", "pcie", "nvlink"
+CABLE, PCIE = "cable", "pcie"  # or a kind of accelerator fabric
 _GBITS = 8  # bits per byte
 
 
@@ -55,17 +56,17 @@ def path_legs(
     `chains`: the HyperNodes of both nodes, tier 1 first. `measured_us`: the measured one-way latencies by
     tier.
 
-    NVLink between the nodes is the first leg. The other legs are another way, over one rail. Those within a
-    node are of its GPU that is nearest to the adapter of the path, of several the one with the lowest
-    address.
+    An accelerator fabric between the nodes is the first leg. The other legs are another way, over one rail.
+    Those within a node are of its GPU that is nearest to the adapter of the path, of several the one with the
+    lowest address.
     """
     if len(chains) != 2:
         return []
     (node_a, chain_a), (node_b, chain_b) = chains.items()
     gpus_a, gpus_b = (_gpus(node, reports) for node in (node_a, node_b))
     legs: list[pb.PathLeg] = []
-    if common is not None and common.source == NVLINK:
-        legs += _nvlink((node_a, gpus_a), (node_b, gpus_b))
+    if common is not None and common.source in KINDS:
+        legs += _accelerators((node_a, gpus_a), (node_b, gpus_b))
     hops = path.hops
     if not hops:
         return legs
@@ -100,7 +101,7 @@ def leg_text(leg: pb.PathLeg) -> str:
             parts.append(f"{digits(leg.latency_us, 3)} us")
     else:
         near, far = (f"{end.name} {end.port}" for end in (leg.near, leg.far))
-        parts.append("NVLink" if leg.kind == NVLINK else "PCIe")
+        parts.append(KINDS[leg.kind].fabric if leg.kind in KINDS else "PCIe")
         if leg.HasField("bandwidth_gbps"):
             parts.append(f"{digits(leg.bandwidth_gbps, 3)} Gbit/s")
     return f"{near} -> {far}" + (f": {', '.join(parts)}" if parts else "")
@@ -125,11 +126,11 @@ def _within(topology: Topology, node: str, end: Endpoint, gpus: Sequence[Gpu]) -
     if near is None:
         return []
     others = [gpu for gpu in gpus if gpu is not near]
-    return [*_nvlink((node, others), (node, [near])), _leg(PCIE, _end(node, near), end, near.pcie_gbps)]
+    return [*_accelerators((node, others), (node, [near])), _leg(PCIE, _end(node, near), end, near.pcie_gbps)]
 
 
-def _nvlink(a: tuple[str, Sequence[Gpu]], b: tuple[str, Sequence[Gpu]]) -> Iterator[pb.PathLeg]:
-    """The leg between the first GPUs of two nodes, or of one, that NVLink joins directly or over a switch."""
+def _accelerators(a: tuple[str, Sequence[Gpu]], b: tuple[str, Sequence[Gpu]]) -> Iterator[pb.PathLeg]:
+    """The leg between the first GPUs of two nodes, or of one, that links join directly or over a switch."""
     for one in a[1]:
         for other in b[1]:
             direct = [x for x in one.links if x.active and x.remote_pci_address == other.pci_address]
@@ -139,7 +140,7 @@ def _nvlink(a: tuple[str, Sequence[Gpu]], b: tuple[str, Sequence[Gpu]]) -> Itera
             ways = [direct] if direct and a[0] == b[0] else by_switch
             if all(ways):
                 gbps = min(_GBITS * sum(x.gbytes_per_s for x in links) for links in ways)
-                yield _leg(NVLINK, _end(a[0], one), _end(b[0], other), gbps)
+                yield _leg(one.kind, _end(a[0], one), _end(b[0], other), gbps)
                 return
 
 

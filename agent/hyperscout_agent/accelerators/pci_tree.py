@@ -9,14 +9,21 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from hyperscout_formats.facts.facts import Gpu
 from hyperscout_formats.nvidia.nvml_values import pci_address
 
-_NVIDIA: Final = "0x10de"
-_DISPLAY_CLASSES: Final = ("0x0300", "0x0302")  # VGA and 3D controllers
+NVIDIA: Final = "0x10de"
+AMD: Final = "0x1002"
+HUAWEI: Final = "0x19e5"
+_CLASSES: Final = {
+    NVIDIA: ("0x0300", "0x0302"),  # VGA and 3D controllers
+    AMD: ("0x0300", "0x0302", "0x0380", "0x1200"),  # and other displays, and accelerators
+    HUAWEI: ("0x1200",),
+}
 _MAX_DEVICES: Final = 4096
 # Share of data in the bits of a lane, by its GT/s: 8b/10b, 128b/130b, and 236 of the 256 bytes of a flit (PCI
 # Express Base Specification 6.0, 4.2).
@@ -42,13 +49,23 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True)
 class PciTree:
-    """NVIDIA GPUs by address, and NICs by name. GPUs of virtual machines are omitted.
+    """GPUs of one vendor by address, and NICs by name. GPUs of virtual machines are omitted.
 
     NICs are RDMA devices if there are any, else network interfaces. Virtual functions are omitted.
     """
 
     gpus: Mapping[str, PciDevice]
     nics: Mapping[str, PciDevice]
+
+    def placed(self, gpu: Gpu) -> Gpu:
+        """Return the GPU with its NUMA node, its nearest NICs and the bandwidth to them."""
+        device = self.gpus.get(gpu.pci_address)
+        return replace(
+            gpu,
+            numa_node=device.numa_node if device else None,
+            nearest_nics=self.nearest_nics(gpu.pci_address),
+            pcie_gbps=self.nic_gbps(gpu.pci_address),
+        )
 
     def nearest_nics(self, address: str) -> tuple[str, ...]:
         """Return the names of the NICs with the longest path in common with a GPU.
@@ -87,11 +104,14 @@ def _shared_steps(one: PciDevice, other: PciDevice) -> int:
     return sum(1 for _ in itertools.takewhile(lambda step: step[0] == step[1], steps))
 
 
-def read_pci_tree(sysfs: Path = Path("/sys")) -> PciTree:
-    """Read the current tree. Raises nothing; parts that cannot be read are omitted."""
+def read_pci_tree(sysfs: Path = Path("/sys"), vendor: str = NVIDIA) -> PciTree:
+    """Read the current tree. Raises nothing; parts that cannot be read are omitted.
+
+    `vendor`: NVIDIA, AMD or HUAWEI.
+    """
     gpus = {}
     for device in _listed(sysfs / "bus/pci/devices"):
-        if _text(device / "vendor") == _NVIDIA and _text(device / "class")[:6] in _DISPLAY_CLASSES:
+        if _text(device / "vendor") == vendor and _text(device / "class")[:6] in _CLASSES[vendor]:
             found = _device(device)
             if found is not None and found.driver != _PASSED_THROUGH:
                 gpus[found.address] = found

@@ -1,7 +1,8 @@
-"""Find the NVLink domain of each host from what its GPUs report, and the faults of its NVLinks.
+"""Find the accelerator domain of each host from what its GPUs report, and the faults of their links.
 
-A domain is a cluster UUID and a clique in it. A GPU without a complete fabric registration does not vote.
-An all-zero UUID means that the host's NVLinks end at switches inside the host.
+An NVLink domain is a cluster UUID and a clique in it, an Ascend super pod its id, and an xGMI hive is within
+one host. A GPU without a complete fabric registration does not vote. An all-zero UUID means that the host's
+NVLinks end at switches inside the host.
 """
 
 import re
@@ -10,43 +11,50 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.topology import Adapter, Endpoint, Topology
 
 from hyperscout_inference.fabric.network import unused
 
-SOURCE = "nvlink"
-_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = re.compile(r"GPU-([0-9a-f]{16}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 # Threshold on the share of GPUs of one model that have the link of this number up. Above it, a GPU with the
 # link down has a fault. Below it, the machines are built that way (bridges that were not installed).
 _USUAL = 0.5
+_UNSURE = 0.5  # of a fault that either of two hosts may have
+_ORDER = {name: n for n, name in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault on one host. `kind` as in `Anomaly`."""
+    """A fault on one host, or of it and one other (`peer`). `kind` as in `Anomaly`; `source`: of fabric."""
 
     host: str
     kind: str
     subject: Endpoint
     confidence: float
     message: str
+    source: str = NVLINK
+    peer: Endpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class NvlinkDomains:
-    """`key`: (cluster UUID, clique) of each host in a domain of several hosts. `tied`: of hosts with GPUs
-    in several domains, all domains that share the most votes, if there are two or more. `local`: hosts with
-    NVLinks that end inside the host, or without NVLinks. `switched`: the local hosts with switches inside. A
-    host in neither `key` nor `local` does not report its domain yet. `adapters`: all GPUs, by UUID.
-    `managed`: the hosts whose domain a manager of NVLink reports, or only a label.
+class AcceleratorDomains:
+    """`key`: (cluster UUID, clique) of each host in a domain of several hosts, or ("ascend/ID", 0). `tied`:
+    of hosts with GPUs in several domains, all domains that share the most votes, if there are two or more.
+    `local`: hosts with links that end inside the host, or without links. `switched`: the local hosts with
+    switches inside. A host in neither `key` nor `local` does not report its domain yet. `kind`: of each host
+    with GPUs. `adapters`: all GPUs, by UUID. `managed`: the hosts whose domain a manager of NVLink reports,
+    or only a label.
     """
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     tied: Mapping[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
     local: frozenset[str] = frozenset()
     switched: frozenset[str] = frozenset()
+    kind: Mapping[str, str] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     adapters: Sequence[Adapter] = ()
     managed: frozenset[str] = frozenset()
@@ -79,17 +87,21 @@ def with_own_ids(
     return {node: tuple(own(node, mine)) for node, mine in gpus.items()}
 
 
-def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
+def accelerator_domains(gpus: Mapping[str, Sequence[Gpu]]) -> AcceleratorDomains:
     """Return the domains and faults of all hosts. Keys of `gpus` are node names."""
     keys: dict[str, tuple[str, int]] = {}
     tied: dict[str, frozenset[tuple[str, int]]] = {}
     local: set[str] = set()
     switched: set[str] = set()
+    kinds: dict[str, str] = {}
     faults: list[Fault] = []
     usual = _usual_links(gpus)
     everywhere = Counter(key for mine in gpus.values() for gpu in mine if (key := _key(gpu)) is not None)
     for host in sorted(gpus):
-        mine = sorted(gpus[host], key=_address)
+        every = sorted(gpus[host], key=_address)
+        if every:
+            kinds[host] = _main_kind(every)
+        mine = [gpu for gpu in every if gpu.kind == kinds[host]]
         votes = Counter(key for gpu in mine if (key := _key(gpu)) is not None)
         if votes:
             # With equal votes, the domain with more GPUs in the whole cluster wins.
@@ -101,16 +113,23 @@ def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
             else:
                 local.add(host)
                 switched.add(host)
-            faults += _in_other_domains(host, mine, most, votes, 0.5 if host in tied else 0.9)
+            faults += _in_other_domains(host, mine, most, votes, _UNSURE if host in tied else 0.9)
         elif mine and not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
             local.add(host)
-        faults += [fault for gpu in mine for fault in _faults_of(host, gpu, usual)]
+        faults += [fault for gpu in every for fault in _faults_of(host, gpu, usual)]
     adapters = [
         Adapter(gpu.uuid, host, gpu.pci_address)
         for host in sorted(gpus)
         for gpu in sorted(gpus[host], key=_address)
     ]
-    return NvlinkDomains(keys, tied, frozenset(local), frozenset(switched), faults, adapters)
+    faults += _shared_numbers(gpus, keys)
+    return AcceleratorDomains(keys, tied, frozenset(local), frozenset(switched), kinds, faults, adapters)
+
+
+def _main_kind(gpus: Sequence[Gpu]) -> str:
+    """Return the kind that most of a host's GPUs have."""
+    kinds = Counter(gpu.kind for gpu in gpus)
+    return min(kinds, key=lambda kind: (-kinds[kind], _ORDER[kind]))
 
 
 def _address(gpu: Gpu) -> str:
@@ -121,7 +140,34 @@ def _key(gpu: Gpu) -> tuple[str, int] | None:
     """Return a GPU's domain, or None where it reports none or its registration failed."""
     if gpu.fabric is None or gpu.fabric.state != "completed" or gpu.fabric.status:
         return None
-    return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
+    if gpu.kind == NVLINK:
+        return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
+    joins = KINDS[gpu.kind].spans_hosts and gpu.fabric.domain
+    return (f"{gpu.kind}/{gpu.fabric.domain}" if joins else "", 0)
+
+
+def _shared_numbers(
+    gpus: Mapping[str, Sequence[Gpu]], keys: Mapping[str, tuple[str, int]]
+) -> Iterable[Fault]:
+    """Yield one fault for each number in a domain that several hosts have. They may be of two super pods that
+    were given one id, or one of them was given a wrong number."""
+    hosts: dict[tuple[str, int], list[str]] = {}
+    for host, (domain, _) in sorted(keys.items()):
+        if domain.partition("/")[0] not in KINDS:
+            continue
+        mine = [x.fabric for x in gpus[host] if _key(x) == keys[host]]
+        numbers = {x.server_index for x in mine if x is not None and x.server_index is not None}
+        for number in sorted(numbers):
+            hosts.setdefault((domain, number), []).append(host)
+    for (domain, number), (one, *others) in hosts.items():
+        if others:
+            kind = KINDS[domain.partition("/")[0]]
+            text = (
+                f"{one} and {first_few(others, 1)} report the same server index {number} in "
+                f"{_called((domain, 0))}: compare `{kind.command}` on both"
+            )
+            ends = Endpoint(one, one), Endpoint(others[0], others[0])
+            yield Fault(one, "SourcesDisagree", ends[0], _UNSURE, text, kind.name, ends[1])
 
 
 def _in_other_domains(
@@ -134,8 +180,9 @@ def _in_other_domains(
             "ErroringLink",
             _end(host, gpu),
             sure,
-            f"{host}/{gpu.pci_address} is in NVLink {_called(key, most[0])}, "
+            f"{host}/{gpu.pci_address} is in {'NVLink ' * (gpu.kind == NVLINK)}{_called(key, most[0])}, "
             f"{votes[most]} of the host's {len(gpus)} GPUs are in {_called(most)}",
+            gpu.kind,
         )
         for gpu in gpus
         if (key := _key(gpu)) is not None and key != most
@@ -147,25 +194,27 @@ _NUMBER, _ACTIVE = attrgetter("link"), attrgetter("active")
 
 def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> list[Fault]:
     found = []
-    fabric = gpu.fabric
+    fabric, kind = gpu.fabric, KINDS[gpu.kind]
     if fabric is not None and fabric.state in ("not-started", "in-progress"):
         why = f" ({fabric.status})" if fabric.status else ""
-        text = f"the NVLink fabric of {host}/{gpu.pci_address} is not complete: {fabric.state}{why}"
-        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+        text = f"the {kind.fabric} fabric of {host}/{gpu.pci_address} is not complete: {fabric.state}{why}"
+        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text, kind.name))
     elif fabric is not None and (fabric.status or fabric.health):
         why = ", ".join((*((fabric.status,) if fabric.status else ()), *fabric.health))
-        text = f"the NVLink fabric of {host}/{gpu.pci_address} is unhealthy: {why}"
-        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+        text = f"the {kind.fabric} fabric of {host}/{gpu.pci_address} is unhealthy: {why}"
+        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text, kind.name))
     up = list(map(_ACTIVE, gpu.links))
     if all(up):
         return found
     # Behind NVLink switches every link is cabled, so a link that is down on most GPUs is a fault as well.
-    switched = fabric is not None and fabric.state == "completed"
+    switched = gpu.kind == NVLINK and fabric is not None and fabric.state == "completed"
     most_up = 2 * sum(up) > len(up)
     for link in gpu.links:
         if not link.active and (usual[gpu.model, link.link] > _USUAL or (switched and most_up)):
-            text = f"NVLink {link.link} of {host}/{gpu.pci_address} is down"
-            found.append(Fault(host, "MissingLink", _end(host, gpu, f"/nvlink{link.link}"), 0.95, text))
+            to = f" (to {link.remote_pci_address})" if link.remote_pci_address else ""
+            text = f"{kind.link} {link.link} of {host}/{gpu.pci_address}{to} is down"
+            end = _end(host, gpu, f"/{kind.name}{link.link}")
+            found.append(Fault(host, "MissingLink", end, 0.95, text, kind.name))
     return found
 
 
@@ -195,4 +244,7 @@ def _called(key: tuple[str, int], known: str = "") -> str:
     uuid, clique = key
     if not uuid:
         return "its own host alone"
+    kind, slash, ident = uuid.partition("/")
+    if slash and kind in KINDS:
+        return f"{KINDS[kind].domain} {ident}"
     return f"clique {clique}" if uuid == known else f"clique {clique} of cluster {uuid}"

@@ -1,0 +1,1 @@
+"""Reads the facts about AMD GPUs from files of Linux."""
