@@ -13,6 +13,7 @@ from hyperscout_formats.text.counts import are, count
 from hyperscout_formats.text.host_list import fold
 
 from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_topology.names import tier_level
 from hyperscout_topology.topology import LinkTable, Topology
 
 _GUID = re.compile(r"[0-9a-f]+")
@@ -112,6 +113,19 @@ def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
     if found and topology.adapters:
         found &= {a.node for a in topology.adapters if a.node == a.id}
     return tuple(sorted(found))
+
+
+def single_host_domains(topology: Topology) -> dict[str, str]:
+    """Return the domain above each accelerator domain of one host, by name.
+
+    Such a domain is there only so that all hosts have as many tiers. A domain that stands for a leaf too, or
+    that is below no other domain, is none of them.
+    """
+    return {
+        h.name: h.parent
+        for h in topology.hypernodes
+        if h.parent is not None and len(h.nodes) == 1 and not h.switches and tier_level(h.tier_name) == 0
+    }
 
 
 def named_only(topology: Topology) -> Topology:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hyperscout_collector.app.build.collector import Collector
 from hyperscout_collector.app.settings.settings import CollectorSettings
-from hyperscout_topology.topology import Topology
+from hyperscout_publish.slurm.text import SlurmOptions, slurm_tree
+from hyperscout_topology.topology import HyperNode, Topology
 from support.collectors import collector_settings, eight_hosts, host_cable, is_whole, playing
 from support.live import Watcher
 from support.real import require_real
@@ -17,6 +18,7 @@ require_real("slurm")
 
 FABRIC = eight_hosts()
 FIRST, LATE = FABRIC.hosts[0], FABRIC.hosts[-1]
+ALONE = (("b1", "a"), ("b2", "a"), ("c1", "b"), ("c2", "b"))  # and the leaf of each
 
 
 @pytest.fixture
@@ -94,3 +96,40 @@ async def test_the_topology_of_slurm_is_the_published_hierarchy(tmp_path: Path, 
         await eventually(lambda: files.generation, "the restarted collector has published")
         assert cluster.switches() == wanted(topology), "a restart of the collector"
     assert cluster.reconfigurations == count > 1
+
+
+async def test_a_tree_without_accelerator_domains_of_one_host() -> None:
+    """A leaf with a rack and two hosts alone, and one with hosts alone: Slurm reads the uneven tree."""
+
+    def domain(name: str, tier: int, parent: str | None, nodes: str, children: str = "") -> HyperNode:
+        tiers = ("nvlink", "leaf", "pod")
+        switches = () if tier == 1 else (f"switch-{name}",)
+        return HyperNode(
+            name, tier, tiers[tier - 1], parent, tuple(children.split()), tuple(nodes.split()), switches
+        )
+
+    topology = Topology(
+        1,
+        (
+            domain("rack", 1, "leaf-a", "a1 a2"),
+            *(domain(f"{node}-x", 1, f"leaf-{leaf}", node) for node, leaf in ALONE),
+            domain("leaf-a", 2, "pod", "a1 a2 b1 b2", "b1-x b2-x rack"),
+            domain("leaf-b", 2, "pod", "c1 c2", "c1-x c2-x"),
+            domain("pod", 3, None, "a1 a2 b1 b2 c1 c2", "leaf-a leaf-b"),
+        ),
+    )
+    nodes = ("a1", "a2", "b1", "b2", "c1", "c2")
+    with slurm(nodes, ("b1", "c1")) as cluster:
+        text = "".join(slurm_tree(topology, SlurmOptions(single_hosts=False)))
+        cluster.tree_file.write_text(text)
+        assert cluster.run("scontrol", "reconfigure") == ""
+        await eventually(
+            lambda: set(cluster.switches()) == {"rack", "leaf-a-hosts", "leaf-a", "leaf-b", "pod"},
+            lambda: f"Slurm has {cluster.switches()}",
+        )
+        assert cluster.switches()["leaf-b"] == (frozenset({"c1", "c2"}), frozenset())
+        assert cluster.switches()["leaf-a"][1] == {"rack", "leaf-a-hosts"}
+        await eventually(
+            lambda: cluster.address("b1") == "pod.leaf-a.leaf-a-hosts.b1", lambda: cluster.address("b1")
+        )
+        assert cluster.run("srun", "-N2", "--nodelist=b1,c1", "true") == "", "a job over both leaves"

@@ -26,10 +26,11 @@ class FreeCapacity:
     """The free resources of the published topology. It belongs to the event loop.
 
     `problem`: why nothing can be placed on the published topology, or None. `nodes`: the unused resources and
-    the bookings. Change it through this object, or call `refresh` after a change.
+    the bookings. Change it through this object, or call `refresh` after a change. `single_hosts`: see
+    `Forest.of`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, single_hosts: bool = True) -> None:
         self.problem: str | None = None
         self.topology: Topology | None = None
         self.speeds: Sequence[TierSpeed] = ()  # of the tiers of `capacity`
@@ -42,6 +43,7 @@ class FreeCapacity:
         self._runs = False
         self._wake = asyncio.Event()
         self._in_thread = BoundedExecutor("free-capacity")
+        self._single_hosts = single_hosts
 
     @property
     def capacity(self) -> Capacity | None:
@@ -90,7 +92,7 @@ class FreeCapacity:
             return
         self._wake.clear()
         try:
-            self._adopt(topology, _read(topology, self.nodes))
+            self._adopt(topology, _read(topology, self.nodes, self._single_hosts))
         except ForestError as error:
             self._cannot_read(error)
 
@@ -158,7 +160,7 @@ class FreeCapacity:
             return
         dirty = self._dirty = set()
         try:
-            read = await self._in_thread(_read, topology, self.nodes.copy())
+            read = await self._in_thread(_read, topology, self.nodes.copy(), self._single_hosts)
         except ForestError as error:
             if self._adopted == adopted:
                 self._cannot_read(error)
@@ -183,10 +185,10 @@ class FreeCapacity:
         self.problem = f"nothing can be placed on the published topology: {error}"
 
 
-def _read(topology: Topology, nodes: NodeCapacity) -> Capacity:
+def _read(topology: Topology, nodes: NodeCapacity, single_hosts: bool) -> Capacity:
     """Read a topology, without hosts that only a GUID identifies. Raises ForestError.
 
     Takes about 0.4 s for 100,000 nodes.
     """
-    forest = Forest.of(named_only(topology))
+    forest = Forest.of(named_only(topology), single_hosts=single_hosts)
     return Capacity(forest, nodes.free(forest.nodes))

@@ -58,6 +58,7 @@ class Placements:
     The signal `changed` is emitted with the gang and its new reservation; None = the reservation is removed.
     `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
     returns monotonic seconds. `drain`: the domain that is kept for a waiting gang; None = none is.
+    `single_hosts`: see `Forest.of`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Placements:
         timer: Callable[[], float],
         engine: Engine = place_in_cluster,
         decided: Callable[[float], None] = lambda seconds: None,
+        single_hosts: bool = True,
     ) -> None:
         self.drain: Drain | None = None
         self.changed = Signal[[str, Reservation | None]]()
@@ -78,7 +80,7 @@ class Placements:
         self._timer = timer
         self._engine = engine
         self._held: dict[str, Reservation] = {}
-        self._free = FreeCapacity()
+        self._free = FreeCapacity(single_hosts=single_hosts)
 
     async def run(self) -> None:
         """Read large topologies in a thread, until cancelled."""

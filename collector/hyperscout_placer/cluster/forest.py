@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.reporters import cluster_of
+from hyperscout_topology.gaps import single_host_domains
 from hyperscout_topology.names import tier_level
 from hyperscout_topology.topology import HyperNode, Topology
 
@@ -61,7 +62,7 @@ class Forest:
 
     `degraded`: (nodes,) number of the node's own links that are degraded. `down`: (nodes,) whether the node
     is down (see `Health`). `clusters`: (nodes,) by cluster, whether the node belongs to it; empty = all nodes
-    belong to the collector's own cluster.
+    belong to the collector's own cluster. `hidden`: by name of a domain that no answer names, the one above.
     """
 
     generation: int
@@ -71,10 +72,13 @@ class Forest:
     degraded: Longs
     down: Flags
     clusters: Mapping[str, Flags] = field(default_factory=dict)
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, topology: Topology) -> "Forest":
+    def of(cls, topology: Topology, *, single_hosts: bool = True) -> "Forest":
         """The forest of the topology's HyperNodes.
+
+        `single_hosts`: whether answers name accelerator domains of one host.
 
         Raises ForestError where they are no forest of uniform depth: for example a HyperNode with two
         parents, a cycle, or a node in two HyperNodes of tier 1.
@@ -118,6 +122,7 @@ class Forest:
             np.zeros(len(nodes), np.int64),
             np.zeros(len(nodes), np.bool_),
             _clusters(nodes),
+            {} if single_hosts else single_host_domains(topology),
         )
         return healthy.with_health_of(topology)
 
@@ -152,11 +157,16 @@ class Forest:
 
     def count(self, tier: int) -> int:
         """The number of domains of a tier (nodes, at 0). Above the highest is one: all islands together."""
-        return len(self.names(tier)) if tier <= self.top else 1
+        if tier > self.top:
+            return 1
+        return len(self.layers[tier - 1]) if tier else len(self.nodes)
 
     def names(self, tier: int) -> tuple[str, ...]:
-        """The names of the domains of a tier; at 0 the nodes."""
-        return self.layers[tier - 1].names if tier else self.nodes
+        """The names of the domains of a tier for answers; at 0 the nodes."""
+        if not tier:
+            return self.nodes
+        names = self.layers[tier - 1].names
+        return tuple(self.hidden.get(name, name) for name in names) if self.hidden else names
 
     def domain_of(self, tier: int, nodes: Longs) -> Longs:
         """(nodes,) the domain of a tier in which each of these nodes is; at 0 the node itself."""
@@ -196,6 +206,11 @@ class Forest:
             if domain == layer.of_node[high]:
                 return layer.tier, layer.names[domain]
         return None
+
+    def named_holder(self, nodes: Sequence[int] | Longs) -> tuple[int, str] | None:
+        """As `holder`, for answers: the domain above a hidden one."""
+        found = self.holder(nodes)
+        return (found[0] + 1, self.hidden[found[1]]) if found and found[1] in self.hidden else found
 
     def degraded_links(self, nodes: Sequence[int] | Longs) -> int:
         """Degraded links of these nodes and of their domains, up to the lowest one that contains all."""

@@ -160,10 +160,11 @@ class _Search:
             free, after = now.domains[layer.tier - 1], then.domains[layer.tier - 1]
             enough = np.flatnonzero((after >= wanted) | all_of_them)
             need = np.maximum(1, wanted - free[enough])
+            names = forest.names(layer.tier)
             best = enough[np.lexsort((enough, -after[enough], need))][:TARGETS].tolist()
             for at in best:
                 inside = forest.inside(layer.tier, at)
-                found.append(_Target(layer.tier, layer.names[at], inside, int(free[at]), int(after[at])))
+                found.append(_Target(layer.tier, names[at], inside, int(free[at]), int(after[at])))
         if bound > forest.top:
             inside = forest.inside(bound, 0)
             found.append(_Target(bound, None, inside, int(now.nodes.sum()), int(then.nodes.sum())))

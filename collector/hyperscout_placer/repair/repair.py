@@ -138,7 +138,7 @@ def read_gang(
 def placement_at(gang: Gang, found: Moved) -> Placement:
     """The gang on the nodes that were found."""
     forest, nodes = gang.capacity.forest, found.nodes
-    tier, name = forest.holder(nodes) or (None, None)
+    tier, name = forest.named_holder(nodes) or (None, None)
     # A lower bound of every gang's cost: one node in one leaf domain.
     bound = None if found.exact else Cost(1, (), 1, 0, ())
     return Placement(

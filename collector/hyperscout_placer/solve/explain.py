@@ -188,7 +188,7 @@ class _Explainer:
         top = answer.cost.top
         if top > self._forest.top:
             return [], 0
-        names, free = self._forest.layers[top - 1].names, self._free(top)
+        names, free = self._forest.names(top), self._free(top)
         fits = self._estimate.workers(self._gang, top)
         might = [x for x in np.flatnonzero(fits >= self._workers).tolist() if names[x] != answer.hypernode]
         might = sorted(might, key=lambda x: (int(free[x]), x))[:MAX_BOUNDS]

@@ -180,10 +180,11 @@ def _placement(
         first = near.fragmentation if free.fragments else ()
         cost = replace(near, unpreferred=cost.unpreferred, fragments=first)
     exact = unsure is None or _cost(free, *unsure) >= cost
+    tier, name = forest.named_holder(nodes) or (None, None)
     return Placement(
         tuple(forest.nodes[node] for node in nodes),
-        holder[0] if holder else None,
-        holder[1] if holder else None,
+        tier,
+        name,
         cost,
         exact,
         None if exact or unsure is None else _cost(free, *unsure),

@@ -21,10 +21,13 @@ from hyperscout_publish.nodes.label_keys import KeyTemplate, keys_of_tiers, othe
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known, write_patch
 from hyperscout_publish.nodes.tier_labels import (
     NO_LABELS,
+    KeysOf,
     label_patches,
     labels_of,
+    own_key,
     say_patch,
     tier_labels,
+    without_single_hosts,
 )
 from hyperscout_publish.publisher.base import Publisher
 
@@ -43,7 +46,8 @@ class NodeLabelsPublisher(Publisher):
     `say` receives the changes of a dry run as lines of text. `templates`: further keys; those that are no
     longer wanted, also since `mode` is "off", are removed where this publisher set them. `held`: what other
     owners' HyperNodes hold back; raises PublishError. `overlap` "keep": labels of what is held back stay on
-    the nodes that have them. `notice`: set while other owners' labels have keys of `templates`.
+    the nodes that have them. `single_hosts`: whether accelerator domains of one host give labels. `notice`:
+    set while other owners' labels have keys of `templates`.
     """
 
     name = "node-labels"
@@ -58,6 +62,7 @@ class NodeLabelsPublisher(Publisher):
         templates: Sequence[KeyTemplate] = (),
         held: Callable[[Topology], Awaitable[Held]] = _nothing_held,
         overlap: OverlapPolicy = "keep",
+        single_hosts: bool = True,
         dry_run: bool = False,
     ) -> None:
         super().__init__()
@@ -73,6 +78,7 @@ class NodeLabelsPublisher(Publisher):
         self._dry_run = DryRun("labels of nodes", say)
         self._held = held
         self._keeps = overlap == "keep"
+        self._single_hosts = single_hosts
         self._for: tuple[Topology | None, Held] = (None, NOTHING_HELD)
         self._wanted = self._kept = NO_LABELS
         self._wanted_others = self._kept_others = NO_LABELS  # under other keys
@@ -83,9 +89,12 @@ class NodeLabelsPublisher(Publisher):
         held = await self._held(topology)
         if topology is not self._for[0] or held != self._for[1]:
             self._for = topology, held
+            hyperscout_keys: KeysOf = own_key
             keys, keeps = keys_of_tiers(topology, self._templates), self._keeps and held != NOTHING_HELD
-            self._wanted = tier_labels(topology, held)
-            self._kept = tier_labels(topology) if keeps else NO_LABELS
+            if not self._single_hosts:
+                hyperscout_keys, keys = (without_single_hosts(topology, x) for x in (own_key, keys))
+            self._wanted = tier_labels(topology, held, hyperscout_keys)
+            self._kept = tier_labels(topology, keys=hyperscout_keys) if keeps else NO_LABELS
             self._wanted_others = tier_labels(topology, held, keys) if self._templates else NO_LABELS
             self._kept_others = tier_labels(topology, keys=keys) if keeps and self._templates else NO_LABELS
         others = self._other_patches()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from hyperscout_formats.facts.accelerators import KINDS
+from hyperscout_topology.gaps import single_host_domains
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import (
@@ -29,15 +30,22 @@ _TIER_KEY = re.compile(re.escape(TIER_LABEL_PREFIX) + _ANY_TIER)
 Labels = Mapping[str, str]
 NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 Patch = dict[str, str | None]  # None removes the label
+KeysOf = Callable[[Wanted], Iterable[str]]  # the keys of a HyperNode's label
 
 
-def _own_key(h: Wanted) -> Iterable[str]:
+def own_key(h: Wanted) -> Iterable[str]:
+    """Return the key of hyperscout.io for a HyperNode's label."""
     return (h.tier_label,)
 
 
-def tier_labels(
-    topology: Topology, held: Held = NOTHING_HELD, keys: Callable[[Wanted], Iterable[str]] = _own_key
-) -> dict[str, Labels]:
+def without_single_hosts(topology: Topology, keys: KeysOf) -> KeysOf:
+    """Return `keys` without those of accelerator domains of one host. HyperNodes select a node with a long
+    name by its label, so such a node keeps it."""
+    alone = single_host_domains(topology)
+    return lambda h: () if h.name in alone and not h.has_long_names else keys(h)
+
+
+def tier_labels(topology: Topology, held: Held = NOTHING_HELD, keys: KeysOf = own_key) -> dict[str, Labels]:
     """Return the labels of each node in a HyperNode that is not held back. `keys`: those of a HyperNode.
 
     Nodes of one leaf share one mapping.

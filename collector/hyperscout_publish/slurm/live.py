@@ -35,7 +35,7 @@ def layout_of(topology: Topology, kind: str, options: SlurmOptions) -> Layout:
     topology, _ = writable(topology, options)
     units: dict[str, str] = {}
     paths: dict[str, tuple[str, ...]] = {}
-    lines = [] if kind == "block" else list(switches(topology))
+    lines = [] if kind == "block" else list(switches(topology, options))
     above = {child: switch.name for switch in lines for child in switch.children}
     for switch in reversed(lines):  # a switch comes after its children
         paths[switch.name] = (*paths.get(above.get(switch.name, ""), ()), switch.name)

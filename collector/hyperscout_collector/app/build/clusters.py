@@ -149,6 +149,7 @@ def _node_writers(
             templates=key_templates(settings.node_label_keys),
             held=hypernodes.held,
             overlap=settings.overlap,
+            single_hosts=settings.single_host_domains == "keep",
             dry_run=dry_run,
         )
     ]

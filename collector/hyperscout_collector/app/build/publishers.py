@@ -87,7 +87,10 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
             SlurmFilesPublisher(
                 files,
                 settings.slurm_hook,
-                SlurmOptions(block_sizes=settings.slurm_block_sizes),
+                SlurmOptions(
+                    block_sizes=settings.slurm_block_sizes,
+                    single_hosts=settings.single_host_domains == "keep",
+                ),
                 live=settings.slurm_live,
                 interval_s=settings.slurm_hook_interval_s,
             )
@@ -151,6 +154,7 @@ def build_publishing(
         timer=context.timer,
         seen_ns=evidence.view.seen_ns,
         pods_are_watched=nodes is not None,
+        single_hosts=settings.single_host_domains == "keep",
     )
     unknown = "the collector reads no nodes of Kubernetes: set `kubernetes`"
     masks = NodeMasks(publishers.node if publishers.nodes else None, unknown)

@@ -24,7 +24,7 @@ class Placing:
 
     `pods_are_watched`: another part sets the free resources of nodes (`set_unused`, `set_unused_of`) from
     the pods on them. Otherwise they are set from evidence. `decided` receives the duration of each decision
-    in seconds.
+    in seconds. `single_hosts`: whether answers name accelerator domains of one host.
     """
 
     def __init__(
@@ -38,8 +38,11 @@ class Placing:
         timer: Callable[[], float],
         seen_ns: Callable[[str], int],
         pods_are_watched: bool = False,
+        single_hosts: bool = True,
     ) -> None:
-        self.placements = Placements(clock_ns=clock_ns, timer=timer, decided=decided)
+        self.placements = Placements(
+            clock_ns=clock_ns, timer=timer, decided=decided, single_hosts=single_hosts
+        )
         self.watchers = PlacementWatchers(lambda: list(self.placements))
         self.reservations = reservations
         self._cluster = cluster

@@ -91,6 +91,11 @@ class PublisherSettings(BaseModel):
         "example.com/rack=leaf, or a key for all tiers with {tier} in it, which counts from 1, or "
         "{fabric_tier}, which counts from 0 at the leaves",
     )
+    single_host_domains: Literal["keep", "omit"] = Field(
+        "keep",
+        description="accelerator domains of one host, which are there so that all hosts have as many tiers. "
+        "omit: node labels, Slurm files and answers of the placer do without them; HyperNodes keep them",
+    )
     kueue_topology: ObjectName = Field(
         "", description='name of the Kueue Topology to maintain, with one level per tier; "" = none'
     )
@@ -155,8 +160,9 @@ class PublisherSettings(BaseModel):
     )
     gates_pod_labels: bool = Field(
         False,
-        description="label each pod whose gate opens with the leaf and the NVLink domain of its node, under "
-        "hyperscout.io/leaf and hyperscout.io/nvlink, as far as these tiers exist, for routers of requests",
+        description="label each pod whose gate opens with the leaf and the accelerator domain of its node, "
+        "under hyperscout.io/leaf and hyperscout.io/nvlink (xgmi, ascend), as far as these tiers exist, for "
+        "routers of requests",
     )
     gates_on_degradation: OnDegradation = Field(
         "off",
@@ -277,6 +283,11 @@ class PublisherSettings(BaseModel):
             "kueue_topology": bool(self.kueue_topology),
             "slinky_config_map": bool(self.slinky_config_map),
         }
+        if self.single_host_domains == "omit" and self.kueue_topology:
+            raise ValueError(
+                "single_host_domains: Kueue ignores nodes without the label of a level: set keep, or remove "
+                "kueue_topology"
+            )
         of_own_cluster = {"gates": self.gates != "off", "deployment": bool(self.deployment)}
         needs_kubernetes = of_own_cluster if self.clusters else of_any_cluster | of_own_cluster
         names = ", ".join(name for name, is_set in needs_kubernetes.items() if is_set)
