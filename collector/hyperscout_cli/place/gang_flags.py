@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 
-from hyperscout_cli.place.placement_files import GPUS, MAX_WORKERS, read_request
+from hyperscout_cli.place.placement_files import MAX_WORKERS, read_request
 from hyperscout_cli.shared.files import shown
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Gang:
     workers: int | None = None
     min_workers: int | None = None
     gpus_per_worker: int | None = None
+    gpu_resource: str | None = None
     single_numa: bool = False
     mode: str | None = None
     highest_tier_allowed: str | None = None
@@ -63,6 +65,13 @@ class Gang:
     packing: str | None = None
     request: str | None = None
 
+    @property
+    def gpus(self) -> dict[str, int]:
+        """The GPUs of each worker, by the name of their resource; {} = not given."""
+        if self.gpus_per_worker is None:
+            return {}
+        return {self.gpu_resource or KINDS[NVLINK].resource: self.gpus_per_worker}
+
     def message(self) -> "placement_pb2.PlaceRequest":
         """The request. Raises UsageError, and BadInputError for an invalid file."""
         self.check()
@@ -78,6 +87,8 @@ class Gang:
         elif self.workers is None:
             raise click.UsageError("give --workers N, or --request FILE")
         else:
+            if self.gpu_resource and self.gpus_per_worker is None:
+                raise click.UsageError("--gpu-resource: give --gpus-per-worker too")
             groups = _groups(self, self.workers)
             _spreads(self, groups)
             _least(self, groups)
@@ -250,7 +261,7 @@ def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
         s.size: pb.Spread(most=s.most, tier=s.tier, preferred=s.preferred) for s in _spreads(gang, groups)
     }
     innermost = groups[-1][0] if groups else gang.workers
-    resources = {} if gang.gpus_per_worker is None else {GPUS: str(gang.gpus_per_worker)}
+    resources = {name: str(amount) for name, amount in gang.gpus.items()}
     workers = pb.Workers(
         count=innermost,
         resources=resources,

@@ -6,9 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 import click
+from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 
 from hyperscout_cli.place.gang_flags import Gang
-from hyperscout_cli.place.placement_files import GPUS, MAX_WORKERS
+from hyperscout_cli.place.placement_files import MAX_WORKERS
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.command import WholeNumber
 from hyperscout_cli.shared.options import Command, expanded
@@ -23,7 +24,13 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         show_default="as --workers",
         help="Fewer workers are enough, at least N: as many as fit are placed.",
     ),
-    click.option("--gpus-per-worker", metavar="G", type=WholeNumber(1, 1024), help=f"{GPUS} of each worker."),
+    click.option("--gpus-per-worker", metavar="G", type=WholeNumber(1, 1024), help="GPUs of each worker."),
+    click.option(
+        "--gpu-resource",
+        type=click.Choice([kind.resource for kind in KINDS.values()]),
+        show_default=KINDS[NVLINK].resource,
+        help="Kind of the GPUs of --gpus-per-worker.",
+    ),
     click.option(
         "--single-numa",
         is_flag=True,

@@ -69,7 +69,7 @@ class OfflinePlacer:
         topology, capacity = self._files
         if self._free is None or capacity is None:
             devices = self._topology.devices
-            room = default_room(self._forest, devices, request, self._gang.gpus_per_worker)
+            room = default_room(self._forest, devices, request, self._gang.gpus)
         else:
             room = room_of(self._free, request, self._forest, capacity)
         try:

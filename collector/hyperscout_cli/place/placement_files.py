@@ -23,7 +23,6 @@ Free = Mapping[str, int | Mapping[str, int]]  # by node: workers, or amounts by 
 Room = Mapping[str, Mapping[str, int]]  # amounts by node and resource
 # The placer has the same values, but it imports NumPy, for which a help text would have to wait.
 MAX_WORKERS = 1_000_000
-GPUS = "nvidia.com/gpu"
 _MAX_ERROR = 300  # characters of a parser's message
 _WORKERS = "workers"
 
@@ -153,15 +152,18 @@ def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room
     return room
 
 
-def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_worker: int | None) -> Room:
-    """Free amounts without a file: one worker on every node, and the known devices."""
+def default_room(forest: "Forest", devices: Room, request: "Request", gpus: Mapping[str, int]) -> Room:
+    """Free amounts without a file: one worker on every node, and the known devices.
+
+    `gpus`: of each worker, by resource; {} = not given.
+    """
     nodes, known = forest.nodes, {name for mine in devices.values() for name in mine}
-    if gpus_per_worker is not None and not devices:
+    if gpus and not devices:
         note(
             "warning: the topology has no numbers of GPUs: one worker on each node is assumed "
             "(give --capacity, or use `infer --nvlink`)"
         )
-        return {node: {_WORKERS: 1, GPUS: gpus_per_worker} for node in nodes}
+        return {node: {_WORKERS: 1, **gpus} for node in nodes}
     asked = [name for name in _asked(request) if name != _WORKERS]
     if known.intersection(asked):
         untold = [node for node in nodes if node not in devices]

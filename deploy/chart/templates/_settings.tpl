@@ -136,8 +136,9 @@
 {{- if include "hyperscout.tokens" . }}
 {{- $_ := set $a "token_file" "/var/run/secrets/hyperscout/token" }}
 {{- end }}
-{{- /* A variable of the DaemonSet with InfiniBand devices turns sweeps on. */ -}}
-{{- toYaml (merge (dict) $a .Values.agent.settings (dict "ibnetdiscover" (dict "enabled" false))) }}
+{{- /* A variable of the DaemonSet with InfiniBand devices turns sweeps on. The others need devices or tools. */ -}}
+{{- $off := dict "ibnetdiscover" (dict "enabled" false) "xgmi" (dict "enabled" false) "ascend" (dict "enabled" false) }}
+{{- toYaml (merge (dict) $a .Values.agent.settings $off) }}
 {{- end -}}
 
 {{- /* It reports under the name of its account, which its token proves. */ -}}

@@ -39,6 +39,11 @@ FOURS = {"group": {"count": 2, "parts": [workers(4)], "preferred": "node"}}
         pytest.param(
             {"workers": 4, "gpus_per_worker": 8}, {"parts": [workers(4, resources=GPU)]}, id="with GPUs"
         ),
+        pytest.param(
+            {"workers": 4, "gpus_per_worker": 8, "gpu_resource": "amd.com/gpu"},
+            {"parts": [workers(4, resources={"amd.com/gpu": "8"})]},
+            id="with GPUs of AMD",
+        ),
         pytest.param({"workers": 4, "min_workers": 2}, {"parts": [workers(4, minCount=2)]}, id="elastic"),
         pytest.param(
             {"workers": 8, "min_workers": 4, "group_sizes": (2, 4), "group_tiers": ("node", "leaf")},

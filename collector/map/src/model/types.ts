@@ -38,7 +38,7 @@ export interface HyperNode {
   /** Ids of the switches of its own tier. */
   switches: string[];
   conditions: Condition[];
-  /** "wires", "nvlink", "latency" or "labels". */
+  /** "wires", a kind of accelerator fabric, "latency" or "labels". */
   source: string;
   confidence: number;
   latencyUs?: Measured;

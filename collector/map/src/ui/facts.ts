@@ -1,5 +1,6 @@
 // The facts about an object of each kind, without its problems.
 
+import { ACCELERATORS } from "../model/accelerators";
 import { hypernodeId, kindOf, nodeId, portId, switchId, type ItemId } from "../model/ids";
 import type { Cable, Picture } from "../model/picture";
 import type { Endpoint, HyperNode, LinkEnd, Measured } from "../model/types";
@@ -39,7 +40,8 @@ function ofHypernode(app: App, x: HyperNode | undefined): Child[] {
   if (!x) return [];
   const picture = app.picture();
   const list = hostlist(x.nodes);
-  const guessed = x.source === "wires" ? null : `${visible(x.source)}, confidence ${Math.round(x.confidence * 100)} %`;
+  const accelerators = ACCELERATORS[x.source]?.domain;
+  const guessed = x.source === "wires" ? null : `${accelerators ?? visible(x.source)}, confidence ${Math.round(x.confidence * 100)} %`;
   return [
     section(
       "Domain",

@@ -1,5 +1,6 @@
 // Shows where a gang would be placed now. It is always a dry run and reserves nothing.
 
+import { ACCELERATORS } from "../model/accelerators";
 import { nodeId } from "../model/ids";
 import { Problem } from "../model/http";
 import type { App } from "./app";
@@ -10,7 +11,6 @@ import { row } from "./rows";
 import { stateIcon } from "./icons";
 import { count, visible } from "./text";
 
-const GPU = "nvidia.com/gpu";
 const MAX_ROWS = 100;
 
 /** The answer of POST /v1/placements (Placement). */
@@ -29,6 +29,7 @@ interface Placement {
 export function placementPanel(app: App): HTMLElement {
   const workers = h("input", { type: "number", min: 1, max: 1_000_000, value: 8, id: "workers", required: true });
   const gpus = h("input", { type: "number", min: 1, max: 1024, id: "gpus", placeholder: "whole node" });
+  const resource = h("select", { id: "resource" }, ...Object.values(ACCELERATORS).map((x) => h("option", { value: x.resource }, x.resource)));
   const mode = h("select", { id: "mode" }, h("option", { value: "PLACEMENT_MODE_HARD" }, "never (hard)"), h("option", { value: "PLACEMENT_MODE_SOFT" }, "if need be (soft)"));
   const tier = h("select", { id: "tier" });
   const answer = h("div", { "aria-live": "polite" });
@@ -43,12 +44,13 @@ export function placementPanel(app: App): HTMLElement {
     { submit: (event: Event) => (event.preventDefault(), void ask()) },
     h("p", { class: "muted" }, "Shows where a gang would go. Nothing is reserved."),
     h("div", { class: "pair" }, labelled("Workers", workers), labelled("GPUs per worker", gpus)),
+    labelled("Kind of GPU", resource),
     h("div", { class: "pair" }, labelled("Highest tier", tier), labelled("Above it", mode)),
     h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Preview"), clear),
     answer,
   );
   const ask = async (): Promise<void> => {
-    const resources = gpus.value ? { [GPU]: gpus.value } : {};
+    const resources = gpus.value ? { [resource.value]: gpus.value } : {};
     const body = {
       gang: "preview",
       mode: mode.value,
