@@ -16,6 +16,7 @@ from hyperscout_agent.main import version
 from hyperscout_agent.runtime.tasks import Wait
 from hyperscout_agent.uplink.session import Directives
 from hyperscout_agent.uplink.uplink import Options, Uplink
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
@@ -160,11 +161,12 @@ class PlayedAgent(Played):
             finding.lldp.carrier_changes += self.flaps
             self.store.put(finding)
         for gpu in gpus:
-            finding = self._finding("nvlink", gpu.pci_address)
+            finding = self._finding(gpu.kind, gpu.pci_address)
             finding.gpu.CopyFrom(gpu_to_proto(gpu))
             self.store.put(finding)
-        for gone in self.store.subjects("nvlink") - {gpu.pci_address for gpu in gpus}:
-            self.store.remove(FindingKey(node=self.host, probe="nvlink", subject=gone))
+        for kind in KINDS:
+            for gone in self.store.subjects(kind) - {gpu.pci_address for gpu in gpus if gpu.kind == kind}:
+                self.store.remove(FindingKey(node=self.host, probe=kind, subject=gone))
 
     def _take_lease(self, lease: SweepLease) -> None:
         self._end_lease(lease.lease_id)

@@ -16,6 +16,7 @@ import grpc.aio
 from hyperscout_agent.findings.bulk import Bulk, compress
 from hyperscout_agent.runtime.tasks import Wait, wait
 from hyperscout_agent.uplink.uplink import Options, channel_options
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.facts.facts import Gpu, LldpPort
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.credentials import Credentials
@@ -52,7 +53,7 @@ class Player:
     `part`: only these hosts have agents; players in other processes run the rest. A change makes no agent of
     a part sweep again: agents sweep only at the interval of their leases.
 
-    `gpus`: host -> what its `nvlink` probe reports (None: no agent has that probe). `set_gpus` changes it.
+    `gpus`: host -> what its probes of accelerators report (None: no agent has them). `set_gpus` changes it.
     """
 
     def __init__(
@@ -236,7 +237,7 @@ class Player:
     def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
         """Change what the `nvlink` probe of a host reports. Raises ValueError if no agent has that probe."""
         if self._gpus is None:
-            raise ValueError("no agent has the nvlink probe: make the player with `gpus`")
+            raise ValueError("no agent has a probe of accelerators: make the player with `gpus`")
         self._gpus[host] = tuple(gpus)
         if host in self.agents:
             self.observe(host)
@@ -251,7 +252,7 @@ class Player:
         if host in self.agents:
             raise ValueError(f"the agent of {host} is already running")
         probes = [] if self._crawl_name else ["infiniband", "ibnetdiscover"]
-        probes += ["lldp"] * self._lldp + ["nvlink"] * (self._gpus is not None)
+        probes += ["lldp"] * self._lldp + [*KINDS] * (self._gpus is not None)
         agent = PlayedAgent(host, self._world, next(self._instances), probes, host)
         self.agents[host] = agent
         self.observe(host)

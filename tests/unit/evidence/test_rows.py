@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 from math import inf, nan
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor import Descriptor
-from hyperscout.v1.finding_pb2 import Finding, Outcome
+from hyperscout.v1.finding_pb2 import Finding, Gpu, Outcome
 from hyperscout_collector.evidence.rows import (
     FAILED,
     PARTIAL,
@@ -20,6 +21,13 @@ from hyperscout_collector.evidence.rows import (
 from support.findings import T0, S, failed, gpus, lldp, stamp, sweep
 
 HOUR = 3600 * S
+
+
+def accelerator(**fields: Any) -> Finding:
+    """A finding of a GPU that claims these fields."""
+    finding = lldp("n1", "0000:1b:00.0")
+    finding.gpu.CopyFrom(Gpu(**fields))
+    return finding
 
 
 def row(
@@ -120,6 +128,8 @@ def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
         (gpus("g0", "g0"), "two devices"),
         (gpus(""), "an id has 0 characters"),
         (gpus("g0", numa_nodes=[1024]), "g0: NUMA nodes are below 1024"),
+        (accelerator(kind="quantum"), "gpu.kind 'quantum': expected nvlink, xgmi, ascend"),
+        (accelerator(fabric={"state": "completed", "domain": "a/b"}), "gpu.fabric.domain 'a/b'"),
     ],
 )
 def test_what_no_agent_sends_is_refused_with_the_reason(finding: Finding, word: str) -> None:
