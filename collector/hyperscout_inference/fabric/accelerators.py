@@ -20,8 +20,9 @@ from hyperscout_inference.fabric.network import unused
 
 _UUID = re.compile(r"GPU-([0-9a-f]{16}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
-# Threshold on the share of GPUs of one model that have the link of this number up. Above it, a GPU with the
-# link down has a fault. Below it, the machines are built that way (bridges that were not installed).
+# Threshold on the share of GPUs of one model (`_usual_links`) that have the link of this number up. Above it,
+# a GPU with the link down has a fault. Below it, the machines are built that way (bridges that were not
+# installed).
 _USUAL = 0.5
 _UNSURE = 0.5  # of a fault that either of two hosts may have
 _ORDER = {name: n for n, name in enumerate(KINDS)}
@@ -219,20 +220,24 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
 
 
 def _usual_links(gpus: Mapping[str, Sequence[Gpu]]) -> dict[tuple[str, int], float]:
-    """Return, by model and link number, the share of GPUs with the link up. Identical GPUs are counted first,
-    because most GPUs are identical."""
-    alike = Counter(
-        (gpu.model, tuple(map(_NUMBER, gpu.links)), tuple(map(_ACTIVE, gpu.links)))
-        for mine in gpus.values()
-        for gpu in mine
-    )
-    there: Counter[tuple[str, int]] = Counter()
-    up: Counter[tuple[str, int]] = Counter()
-    for (model, numbers, actives), count in alike.items():
+    """Return, by model and link number, the share of GPUs with the link up.
+
+    All GPUs of a model on a host together count once, so that one host alone cannot make a link usual. Alike
+    GPUs are counted first, because most GPUs are alike.
+    """
+    alike: dict[tuple[str, tuple[int, ...], tuple[bool, ...]], float] = {}
+    for mine in gpus.values():
+        models = Counter(gpu.model for gpu in mine)
+        for gpu in mine:
+            key = (gpu.model, tuple(map(_NUMBER, gpu.links)), tuple(map(_ACTIVE, gpu.links)))
+            alike[key] = alike.get(key, 0.0) + 1 / models[gpu.model]
+    there: dict[tuple[str, int], float] = {}
+    up: dict[tuple[str, int], float] = {}
+    for (model, numbers, actives), weight in alike.items():
         for number, active in zip(numbers, actives, strict=True):
-            there[model, number] += count
-            up[model, number] += count * active
-    return {key: up[key] / count for key, count in there.items()}
+            there[model, number] = there.get((model, number), 0.0) + weight
+            up[model, number] = up.get((model, number), 0.0) + weight * active
+    return {key: round(up[key] / total, 6) for key, total in there.items()}
 
 
 def _end(host: str, gpu: Gpu, port: str = "") -> Endpoint:

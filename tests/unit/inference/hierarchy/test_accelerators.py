@@ -156,6 +156,14 @@ def test_ports_that_no_host_uses_are_no_fault() -> None:
     assert not [x for x in infer(seen(CLUSTER, gpus)).anomalies if x.kind == "MissingLink"]
 
 
+def test_one_host_cannot_make_a_port_usual() -> None:
+    """Whatever number of chips it claims to have."""
+    gpus = {host: npus(n // 6, n, up=False) for n, host in enumerate(HOSTS)}
+    many = tuple(replace(npus(0, 0)[0], pci_address=f"npu{n}/0") for n in range(200))
+    found = infer(seen(CLUSTER, gpus | {HOSTS[0]: many}))
+    assert not [x for x in found.anomalies if x.kind == "MissingLink"]
+
+
 def test_npus_of_one_host_in_two_super_pods() -> None:
     mixed = (*npus(0, 2)[:3], npus(1, 2)[3])
     found = infer(seen(CLUSTER, super_pods() | {HOSTS[2]: mixed}))
