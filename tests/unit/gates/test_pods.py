@@ -296,6 +296,8 @@ def test_labels_are_part_of_the_patch_and_those_of_the_pod_stay() -> None:
 )
 def test_the_labels_of_a_pod_on_a_node(node: str, labels: dict[str, str]) -> None:
     assert labels_at(Forest.of(towers("nvlink", "leaf", "pod")), node) == labels
+    found = labels_at(Forest.of(towers("ascend", "leaf", "pod")), node)
+    assert found == {key.replace("nvlink", "ascend"): name for key, name in labels.items()}
 
 
 def test_the_pin_is_added_to_every_term_that_is_there() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
 from hyperscout_collector.serve.grpc.measured import NodeReport
+from hyperscout_formats.amd.kfd import parse
 from hyperscout_formats.facts.facts import Gpu, LatencyPort, LatencyResult, NcclResult, NcclRun, NvlinkLink
 from hyperscout_placer.cluster.allreduce import predict
 from hyperscout_placer.cluster.forest import Forest
@@ -24,6 +25,7 @@ from hyperscout_topology.topology import (
     Tier,
     Topology,
 )
+from support.accelerators import kfd_tree
 from support.builders import anomaly
 from support.topologies import SINCE_NS, cabled, measured, pods, two_leaves
 
@@ -254,6 +256,22 @@ def test_pcie_and_nvlink_within_the_nodes() -> None:
     ]
     assert [leg.kind for leg in answer.legs] == ["nvlink", "pcie", "cable", "cable", "pcie", "nvlink"]
     assert answer.bandwidth_gbps == 400  # of the network
+
+
+def test_xgmi_within_a_node() -> None:
+    first, second, *_ = (replace(x, nearest_nics=(f"mlx5_{n}",)) for n, x in enumerate(parse(kfd_tree())[0]))
+    answer = explain(
+        cabled(pods(2), NDR), "n0000", "n0001", [], [NodeReport("n0000", x) for x in (first, second)]
+    )
+    assert [leg.kind for leg in answer.legs] == ["xgmi", "pcie", "cable", "cable"]
+    assert "  n0000 0000:22:00.0 -> n0000 0000:0c:00.0: xGMI, 400 Gbit/s" in answer.text.splitlines()
+
+
+def test_the_text_names_the_kind_of_the_domain() -> None:
+    topology = pods(2)
+    super_pods = tuple(replace(h, source="ascend" if h.tier == 1 else "wires") for h in topology.hypernodes)
+    text = explain(replace(topology, hypernodes=super_pods), "n0000", "n0001", []).text
+    assert "is an Ascend super pod: Ascend network connects its hosts, in addition to any cables." in text
 
 
 def test_nvlink_between_nodes_comes_first() -> None:
