@@ -286,6 +286,9 @@ async def test_a_placement_is_previewed_and_nothing_is_reserved(demo: World, bro
         await seen.page.fill("#gpus", "8")
         await seen.page.get_by_role("button", name="Preview").click()
         await seen.says("#panel-place", "No place", "nvidia.com/gpu")
+        await seen.page.select_option("#resource", "amd.com/gpu")
+        await seen.page.get_by_role("button", name="Preview").click()
+        await seen.says("#panel-place", "No place", "amd.com/gpu")
     assert (await demo.get("/v1/placements"))["items"] == []
 
 
