@@ -47,6 +47,8 @@ def settings_for(folder: Path, collector: FakeCollector, **more: object) -> Agen
         "collectors": [collector.target],
         "lldp": {"enabled": False},
         "nvlink": {"enabled": False},
+        "xgmi": {"enabled": False},
+        "ascend": {"enabled": False},
         "infiniband": {"root": str(folder / "ib")},
         "ibnetdiscover": {"command": [str(tool)]},
         "ibqueryerrors": {"command": [str(errors)]},

@@ -80,7 +80,8 @@ def test_credentials_are_in_one_place(role: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "group", ["lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl"]
+    "group",
+    ["lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "xgmi", "ascend", "latency", "nccl"],
 )
 def test_nothing_of_this_machine_is_looked_at(group: str) -> None:
     setting = {
@@ -89,6 +90,8 @@ def test_nothing_of_this_machine_is_looked_at(group: str) -> None:
         "ibnetdiscover": {"timeout_s": 5},
         "ibqueryerrors": {"timeout_s": 5},
         "nvlink": {"library": "/x"},
+        "xgmi": {"read_errors": False},
+        "ascend": {"npu_smi": "/x"},
         "latency": {"port": 5},
         "nccl": {"enabled": True},
     }[group]
