@@ -27,7 +27,15 @@ from hyperscout_publish.hypernodes.wanted import (
 )
 from hyperscout_publish.nodes.label_keys import KeyTemplate, keys_of_tiers
 from hyperscout_publish.nodes.node_writes import DryRun, for_each, listed, nodes_known, write_patch
-from hyperscout_publish.nodes.tier_labels import NO_LABELS, Labels, labels_of, say_patch, tier_labels
+from hyperscout_publish.nodes.tier_labels import (
+    NO_LABELS,
+    KeysOf,
+    Labels,
+    labels_of,
+    say_patch,
+    tier_labels,
+    without_single_hosts,
+)
 from hyperscout_publish.publisher.base import Publisher
 
 _log = logging.getLogger(__name__)
@@ -63,8 +71,8 @@ def _kept(found: Object) -> Object:
 class NodeFeaturesPublisher(Publisher):
     """Publishes the NodeFeatures of a namespace. Run `run` beside it.
 
-    `templates`, `held`, `overlap`: as of `NodeLabelsPublisher`. `dry_run`: write nothing; `say` receives the
-    changes.
+    `templates`, `held`, `overlap`, `single_hosts`: as of `NodeLabelsPublisher`. `dry_run`: write nothing;
+    `say` receives the changes.
     """
 
     name = "node-features"
@@ -79,6 +87,7 @@ class NodeFeaturesPublisher(Publisher):
         templates: Sequence[KeyTemplate] = (),
         held: Callable[[Topology], Awaitable[Held]],
         overlap: OverlapPolicy = "keep",
+        single_hosts: bool = True,
         dry_run: bool = False,
         rng: Random,
     ) -> None:
@@ -98,6 +107,7 @@ class NodeFeaturesPublisher(Publisher):
         self._templates = templates
         self._held = held
         self._keeps = overlap == "keep"
+        self._single_hosts = single_hosts
         self._dry = dry_run
         self._dry_run = DryRun("NodeFeatures", say)
         self._for: tuple[Topology | None, Held] = (None, NOTHING_HELD)
@@ -116,9 +126,10 @@ class NodeFeaturesPublisher(Publisher):
             self._for = topology, held
             others = keys_of_tiers(topology, self._templates)
 
-            def keys(h: Wanted) -> Iterable[str]:
+            def every_key(h: Wanted) -> Iterable[str]:
                 return (h.tier_label, *others(h))
 
+            keys: KeysOf = every_key if self._single_hosts else without_single_hosts(topology, every_key)
             self._wanted = tier_labels(topology, held, keys)
             keeps = self._keeps and held != NOTHING_HELD
             self._kept = tier_labels(topology, keys=keys) if keeps else NO_LABELS

@@ -25,8 +25,8 @@ _NO_BLOCK = "because no accelerator fabric joins them to another host"
 class SlurmOptions:
     """`unnamed`: keep hosts that only a GUID identifies. `block_sizes`: as in BlockSizes; () = find them.
 
-    `single_hosts`: keep accelerator domains of one host as switches and blocks. `dynamic`: topology.yaml names
-    no node, because each node says itself where it belongs.
+    `single_hosts`: keep accelerator domains of one host as switches and blocks. `dynamic`: topology.yaml
+    names no node, because each node says itself where it belongs.
     """
 
     unnamed: bool = False

@@ -1,6 +1,7 @@
 """NodeFeatures: one for each node with labels, only what differs, and none of other owners."""
 
 import copy
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from hyperscout_publish.nodes.node_writes import listed
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.topology import Topology
 from support.fake_kube import FakeKube
-from support.topologies import leaves, two_leaves
+from support.topologies import leaves, towers, two_leaves
 
 LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/net/nodefeatures"
@@ -34,6 +35,7 @@ def publisher(
     said: list[str] | None = None,
     held: Held = NOTHING_HELD,
     overlap: OverlapPolicy = "keep",
+    single_hosts: bool = True,
 ) -> NodeFeaturesPublisher:
     async def found(topology: Topology) -> Held:
         return held
@@ -46,6 +48,7 @@ def publisher(
         templates=key_templates(entries),
         held=found,
         overlap=overlap,
+        single_hosts=single_hosts,
         dry_run=said is not None,
         rng=Random(1),
     )
@@ -88,6 +91,20 @@ async def test_each_node_has_one_with_its_labels(fake: FakeKube) -> None:
     await features.publish(two_leaves())
     await publisher(fake, "example.com/rack=leaf").publish(two_leaves())
     assert fake.writes == []
+
+
+async def test_an_accelerator_domain_of_one_host_may_give_no_label(fake: FakeKube) -> None:
+    topology = replace_nodes(towers("nvlink", "leaf", "pod"))
+    for single_hosts in (True, False):
+        await publisher(fake, single_hosts=single_hosts).publish(topology)
+        assert ("hyperscout.io/nvlink" in spec(fake, "n03")) == single_hosts
+        assert spec(fake, "n01")["hyperscout.io/nvlink"] == "near"
+
+
+def replace_nodes(topology: Topology) -> Topology:
+    """The topology with the names that nodes have here: n01 for n1."""
+    renamed = (replace(h, nodes=tuple(f"n0{n[1:]}" for n in h.nodes)) for h in topology.hypernodes)
+    return replace(topology, hypernodes=tuple(renamed))
 
 
 async def test_a_node_that_moves_changes_its_own_alone(fake: FakeKube) -> None:
