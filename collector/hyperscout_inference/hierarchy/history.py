@@ -66,6 +66,10 @@ def recall(
     result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = hosts_of(previous)
+    adapter_of = ChainMap(
+        names_of_adapters(previous.adapters),
+        {e.device: e.adapter for x in previous.anomalies for e in (x.subject, x.peer) if e is not None},
+    )
     guesses: dict[frozenset[str], list[int]] = {}
     known_ends: set[frozenset[tuple[str, str | None]]] = set()  # of the others; a guess with them is replaced
     for i, x in enumerate(result):
@@ -79,7 +83,7 @@ def recall(
             name, adapter = net.names[ids[device]], net.labels[ids[device]]
         else:
             name = name_of.get(device) or host_of.get(device, device)
-            adapter = names_of_adapters(previous.adapters).get(device, "")
+            adapter = adapter_of.get(device, "")
         return Endpoint(device, name, port or None, adapter)
 
     def owner(a: str, b: str) -> str | None:
