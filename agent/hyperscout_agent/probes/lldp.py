@@ -16,6 +16,7 @@ from pathlib import Path
 from re import Pattern
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.facts.pci import numa_node, pci_slot
 from hyperscout_formats.facts.wire import lldp_to_proto
 from hyperscout_runtime.units import NS
 
@@ -266,6 +267,7 @@ def _observed(sysfs: Path, pattern: Pattern[str] | None) -> list[PortState]:
 
 
 def fact(port: PortState, neighbours: tuple[LldpNeighbour, ...] = ()) -> LldpPort:
+    slot = pci_slot(port.device)
     return LldpPort(
         interface=port.name,
         neighbours=neighbours,
@@ -273,4 +275,7 @@ def fact(port: PortState, neighbours: tuple[LldpNeighbour, ...] = ()) -> LldpPor
         carrier=port.carrier,
         speed_mbps=port.speed_mbps,
         carrier_changes=port.carrier_changes,
+        pci_address=slot.address,
+        pcie_root=slot.root,
+        numa_node=numa_node(port.numa_node) if slot.address else None,
     )

@@ -1,18 +1,21 @@
 """Reads the files of /sys/class/infiniband that `hyperscout_formats.infiniband.sysfs` parses."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from hyperscout_formats.facts.pci import pci_slot
 from hyperscout_formats.infiniband.sysfs import (
     COUNTER_FILES,
     DEVICE_FILES,
+    DEVICE_LINK,
     MAX_FILE_BYTES,
     MAX_PORTS,
     PORT_FILES,
 )
 
-MAX_FILES: Final = MAX_PORTS * (len(DEVICE_FILES) + len(PORT_FILES))
+MAX_FILES: Final = MAX_PORTS * (len(DEVICE_FILES) + 1 + len(PORT_FILES))
 
 
 def read_counters(root: Path) -> dict[str, bytes]:
@@ -40,6 +43,10 @@ def read_tree(
             ports = sorted(path.name for path in (device / "ports").iterdir())
         except OSError:  # not an RDMA device, or it was just unplugged
             continue
+        link = device / DEVICE_LINK
+        path = os.path.realpath(link) if device_files else ""
+        if pci_slot(path).address and not (link / "physfn").exists():  # not of a virtual function
+            files[f"{device.name}/{DEVICE_LINK}"] = os.fsencode(path)
         names += [f"ports/{port}/{name}" for port in ports for name in port_files]
         for name in names:
             if len(files) >= MAX_FILES:

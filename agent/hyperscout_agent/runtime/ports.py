@@ -4,6 +4,7 @@ This module uses only the standard library, because the privileged listener impo
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class PortState:
     """The kernel's state of one port.
 
     `speed_mbps`: Mbit/s, 0 when unknown. `carrier_changes`: number of changes since the port appeared.
+    `device`: path of its device below /sys/devices, "" for a virtual function or without a device.
+    `numa_node`: as the kernel writes it, "-1" or "" = unknown.
     """
 
     name: str
@@ -31,6 +34,8 @@ class PortState:
     carrier: bool
     speed_mbps: int
     carrier_changes: int
+    device: str = ""
+    numa_node: str = ""
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -69,7 +74,17 @@ def read_port(sysfs: Path, name: str) -> PortState | None:
     mac = _text(folder / "bonding_slave/perm_hwaddr") or _text(folder / "address")
     carrier = _text(folder / "carrier") == "1"  # not readable while the port is administratively down
     speed = _number(folder / "speed") if carrier else 0
-    return PortState(name, mac.lower(), carrier, speed, _number(folder / "carrier_changes"))
+    device = folder / "device"
+    is_physical = device.exists() and not (device / "physfn").exists()
+    return PortState(
+        name,
+        mac.lower(),
+        carrier,
+        speed,
+        _number(folder / "carrier_changes"),
+        os.path.realpath(device) if is_physical else "",
+        _text(device / "numa_node"),
+    )
 
 
 def read_ports(sysfs: Path, names: Iterable[str]) -> list[PortState]:

@@ -58,6 +58,9 @@ class LldpPort:
     speed_mbps: int = 0  # 0 = unknown
     carrier_changes: int = 0
     counters: PortCounters = PortCounters()
+    pci_address: str = ""  # "" = none, or a virtual function
+    pcie_root: str = ""
+    numa_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ class InfinibandPort:
     counters: PortCounters = PortCounters()  # rx_errors includes symbol errors
     active_since_ns: int = 0  # since the agent sees it as ACTIVE, by the agent's clock; 0 = not, or unknown
     numa_node: int | None = None
+    pci_address: str = ""  # "" = none, or a virtual function
+    pcie_root: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hyperscout_formats.facts.facts import (
 from hyperscout_formats.facts.shared_fields import SharedFields, one_copy_of_all, one_number, reader
 
 _NOTHING_COUNTED = PortCounters()
-_LLDP = SharedFields(LldpPort, "neighbours", "counters")
+_LLDP = SharedFields(LldpPort, "neighbours", "counters", "numa_node")
 _INFINIBAND = SharedFields(InfinibandPort, "counters", "numa_node")
 _SWITCH_PORT = SharedFields(SwitchPort, "neighbours", "counters")
 _NEIGHBOUR = SharedFields(LldpNeighbour, "management_addresses", "capabilities")
@@ -35,12 +35,15 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
         **_LLDP.of(port),
         neighbours=map(_neighbour_to_proto, port.neighbours),
         counters=counters_to_proto(port.counters),
+        numa_node=port.numa_node,
     )
 
 
 def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
     """Return the fact in a message. A message without neighbours is a port that received no LLDP frame."""
-    return _read_lldp(message)
+    port = _read_lldp(message)
+    # An unset number reads as 0.
+    return port if message.HasField("numa_node") else replace(port, numa_node=None)
 
 
 def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
@@ -53,7 +56,6 @@ def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
 def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
     """Return the fact in a message."""
     port = _read_infiniband(message)
-    # An unset number reads as 0.
     return port if message.HasField("numa_node") else replace(port, numa_node=None)
 
 

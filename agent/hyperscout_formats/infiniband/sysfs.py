@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from hyperscout_formats.facts.facts import MAX_NUMA_NODES, InfinibandPort
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.facts.pci import numa_node, pci_slot
 from hyperscout_formats.infiniband.counters import SYSFS_NAMES, port_counters
 from hyperscout_formats.text.clean_text import cleaned
 from hyperscout_formats.text.errors import Problem
@@ -17,6 +18,8 @@ from hyperscout_formats.text.lldp_text import text_of_bytes
 from hyperscout_formats.text.problems import Problems
 
 DEVICE_FILES: Final = ("node_guid", "sys_image_guid", "node_desc", "board_id", "device/numa_node")
+DEVICE_LINK: Final = "device"
+"""Not a file, but a link to the PCI function: its content is the path below /sys/devices."""
 PORT_FILES: Final = (
     "state",
     "phys_state",
@@ -32,6 +35,7 @@ MAX_FILE_BYTES: Final = 4096  # one page, the maximum of sysfs
 MAX_PORTS: Final = 1024
 """Ports of one host. Virtual functions count, so the bound is far above the number of slots."""
 
+_OF_DEVICE: Final = frozenset((*DEVICE_FILES, DEVICE_LINK))
 _GUID: Final = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){3}")
 _GID: Final = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
 _STATE: Final = re.compile(r"\d+: *(\w[\w ]*)")  # `4: ACTIVE`
@@ -46,7 +50,7 @@ def parse(
     """Return ports in order of device and number, and the ports that could not be read.
 
     `tree` maps a path below /sys/class/infiniband to its content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state`
-    and so on (`DEVICE_FILES`, `PORT_FILES`, `COUNTER_FILES`).
+    and so on (`DEVICE_FILES`, `DEVICE_LINK`, `PORT_FILES`, `COUNTER_FILES`).
 
     A port needs the `node_guid` of its device, `state` and `link_layer`. Without them it is reported as a
     problem. Every other missing value is 0 or "": a virtual function has no counters.
@@ -81,7 +85,7 @@ class _Files:
         self.port = port
 
     def text(self, name: str) -> str | None:
-        base = f"{self.device}/" if name in DEVICE_FILES else f"{self.device}/ports/{self.port}/"
+        base = f"{self.device}/" if name in _OF_DEVICE else f"{self.device}/ports/{self.port}/"
         content = self._tree.get(base + name)
         return None if content is None else text_of_bytes(content[:MAX_FILE_BYTES].removesuffix(b"\n"))
 
@@ -116,6 +120,7 @@ def _port(files: _Files) -> InfinibandPort:
     rate = files.matched("rate", _RATE)
     physical_state = files.matched("phys_state", _STATE)
     link_downed = files.matched("counters/link_downed", _COUNT)
+    slot = pci_slot(files.text(DEVICE_LINK) or "")
     return InfinibandPort(
         device=cleaned(files.device),
         port=files.port,
@@ -131,19 +136,15 @@ def _port(files: _Files) -> InfinibandPort:
         link_layer=link_layer,
         board_id=files.text("board_id") or "",
         link_downed=int(link_downed[0]) if link_downed else 0,
-        numa_node=_numa_node(files.text("device/numa_node")),
+        numa_node=numa_node(files.text("device/numa_node") or ""),
+        pci_address=slot.address,
+        pcie_root=slot.root,
         counters=port_counters({name: files.count(f"counters/{file}") for file, name in SYSFS_NAMES.items()}),
     )
 
 
 def _guid(found: re.Match[str]) -> int:
     return int(found[0].replace(":", ""), 16)
-
-
-def _numa_node(text: str | None) -> int | None:
-    """Return the NUMA node in Linux's file; "-1" = unknown."""
-    text = (text or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and int(text) < MAX_NUMA_NODES else None
 
 
 def _lid(found: re.Match[str] | None) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from google.protobuf.message import Message
+from hyperscout.v1 import finding_pb2
 from hyperscout.v1.finding_pb2 import Finding, Outcome
 from hyperscout_formats.facts.facts import (
     MAX_DEVICES,
@@ -32,6 +33,7 @@ from hyperscout_formats.facts.facts import (
     SwitchPort,
     SwitchTable,
 )
+from hyperscout_formats.facts.pci import PciSlot, is_pci_slot
 from hyperscout_formats.facts.shared_fields import SharedFields, one_copy, one_number
 from hyperscout_formats.facts.wire import (
     device_resource_from_proto,
@@ -54,6 +56,7 @@ SAME_CLOCK_NS = 2_000_000_000
 
 MAX_NAME_CHARS = 253  # of a node (RFC 1123), a probe or a subject
 MAX_REASON_CHARS = 1024
+_SHOWN = 40  # characters of a bad value in a message
 MAX_NUMBER = 1e300  # a multiple or sum of such numbers is finite; the limit of topology files too
 MAX_TIME_NS = 1 << 62  # the year 2116: the store's integers have 64 bits, for differences too
 
@@ -298,6 +301,7 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
         return None
     match finding.WhichOneof("payload"):
         case "lldp":
+            _check_slot("lldp", finding.lldp)
             return lldp_from_proto(finding.lldp)
         case "switch_port":
             return switch_port_from_proto(finding.switch_port)
@@ -307,6 +311,7 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
             return switch_table_from_proto(finding.switch_table)
         case "infiniband":
             _check_numbers("infiniband", (finding.infiniband,), "rate_gbps")
+            _check_slot("infiniband", finding.infiniband)
             return infiniband_from_proto(finding.infiniband)
         case "sweep":
             sweep = finding.sweep
@@ -360,6 +365,17 @@ def _check_numbers(where: str, messages: Iterable[Message], *names: str) -> None
             value = getattr(message, name)
             if not 0 <= value < MAX_NUMBER:
                 raise BadFinding(f"{where}.{name}: {value}: expected a number from 0 to {MAX_NUMBER:g}")
+
+
+def _check_slot(where: str, port: finding_pb2.LldpPort | finding_pb2.InfinibandPort) -> None:
+    slot = PciSlot(port.pci_address, port.pcie_root)
+    if not is_pci_slot(slot):
+        raise BadFinding(
+            f"{where}.pci_address, {where}.pcie_root: {slot.address[:_SHOWN]!a}, {slot.root[:_SHOWN]!a}: "
+            "expected a function and its root complex, such as 0000:18:00.0 and pci0000:15"
+        )
+    if port.numa_node >= MAX_NUMA_NODES:
+        raise BadFinding(f"{where}.numa_node: {port.numa_node}: NUMA nodes are below {MAX_NUMA_NODES}")
 
 
 def _device_resource(finding: Finding) -> DeviceResource:

@@ -191,6 +191,9 @@ class LldpPort(_message.Message):
     CARRIER_CHANGES_FIELD_NUMBER: _builtins.int
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    PCIE_ROOT_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
     """Name of the interface, "eth0"."""
     mac: _builtins.str
@@ -201,6 +204,12 @@ class LldpPort(_message.Message):
     """Mbit/s; 0 when unknown or without carrier."""
     carrier_changes: _builtins.int
     """Number of carrier changes since the interface appeared."""
+    pci_address: _builtins.str
+    """PCI address of its function, "0000:1b:00.0"; empty = it has none, or it is a virtual function."""
+    pcie_root: _builtins.str
+    """PCIe root complex above the function, "pci0000:15"; set with pci_address."""
+    numa_node: _builtins.int
+    """NUMA node of the function. Unset = unknown."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]:
         """LLDP neighbours on this port."""
@@ -219,12 +228,17 @@ class LldpPort(_message.Message):
         carrier_changes: _builtins.int = ...,
         neighbours: _abc.Iterable[Global___LldpNeighbour] | None = ...,
         counters: Global___PortCounters | None = ...,
+        pci_address: _builtins.str = ...,
+        pcie_root: _builtins.str = ...,
+        numa_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "counters", b"counters", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carrier", b"carrier", "carrier_changes", b"carrier_changes", "counters", b"counters", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "speed_mbps", b"speed_mbps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "carrier", b"carrier", "carrier_changes", b"carrier_changes", "counters", b"counters", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "numa_node", b"numa_node", "pci_address", b"pci_address", "pcie_root", b"pcie_root", "speed_mbps", b"speed_mbps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___LldpPort: _TypeAlias = LldpPort  # noqa: Y015
 
@@ -469,6 +483,8 @@ class InfinibandPort(_message.Message):
     COUNTERS_FIELD_NUMBER: _builtins.int
     ACTIVE_SINCE_NS_FIELD_NUMBER: _builtins.int
     NUMA_NODE_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    PCIE_ROOT_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """Name of the device, "mlx5_0"."""
     port: _builtins.int
@@ -503,6 +519,10 @@ class InfinibandPort(_message.Message):
     """
     numa_node: _builtins.int
     """NUMA node of the device. Unset = unknown."""
+    pci_address: _builtins.str
+    """PCI address of the device, "0000:1b:00.0"; empty = it has none, or it is a virtual function."""
+    pcie_root: _builtins.str
+    """PCIe root complex above the device, "pci0000:15"; set with pci_address."""
     @_builtins.property
     def counters(self) -> Global___PortCounters:
         """rx_errors: symbol errors and other receive errors of the port. tx_dropped: packets that it could not send."""
@@ -527,10 +547,12 @@ class InfinibandPort(_message.Message):
         counters: Global___PortCounters | None = ...,
         active_since_ns: _builtins.int = ...,
         numa_node: _builtins.int | None = ...,
+        pci_address: _builtins.str = ...,
+        pcie_root: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "counters", b"counters", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "numa_node", b"numa_node", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "active_since_ns", b"active_since_ns", "board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "numa_node", b"numa_node", "pci_address", b"pci_address", "pcie_root", b"pcie_root", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
     _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015

@@ -34,6 +34,18 @@ def test_a_tree_of_files(tmp_path: Path) -> None:
     assert read_tree(written(tmp_path, {**TREE, **extra})) == TREE
 
 
+def test_a_device_in_a_slot_and_a_virtual_function(tmp_path: Path) -> None:
+    root = written(tmp_path / "class", {**TREE, "mlx5_1/ports/1/state": b"4: ACTIVE\n"})
+    slots = [tmp_path / f"devices/pci0000:15/0000:18:00.{n}" for n in (0, 2)]
+    for device, slot in zip(("mlx5_0", "mlx5_1"), slots, strict=True):
+        slot.mkdir(parents=True)
+        (root / device / "device").symlink_to(slot)
+    (slots[1] / "physfn").symlink_to(slots[0])
+    found = read_tree(root)
+    assert found["mlx5_0/device"] == str(slots[0]).encode()
+    assert "mlx5_1/device" not in found
+
+
 def test_no_rdma_is_nothing(tmp_path: Path) -> None:
     assert read_tree(tmp_path / "absent") == {}
     assert read_tree(tmp_path) == {}

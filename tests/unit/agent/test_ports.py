@@ -1,8 +1,10 @@
 """Which interfaces are ports with a cable, told from trees of files as sysfs has them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hyperscout_agent.probes.lldp import fact
 from hyperscout_agent.runtime.ports import (
     PatternError,
     PortState,
@@ -82,3 +84,26 @@ def test_reading_a_port(tmp_path: Path) -> None:
     assert read_port(tmp_path, "eth1") == PortState("eth1", "02:00:00:00:00:99", False, 0, 0)
     interface(tmp_path, "eth2", carrier="1", speed="nonsense", carrier_changes="9" * 40)
     assert read_port(tmp_path, "eth2") == PortState("eth2", "02:00:00:00:00:01", True, 0, 0)
+
+
+def test_the_slot_of_a_port(tmp_path: Path) -> None:
+    slots = [tmp_path / f"devices/pci0000:15/0000:18:00.{n}" for n in (0, 2)]
+    for name, slot in zip(("eth0", "eth1"), slots, strict=True):
+        interface(tmp_path, name)
+        slot.mkdir(parents=True)
+        (slot / "numa_node").write_text("1\n")
+        (tmp_path / "class/net" / name / "device").symlink_to(slot)
+    (slots[1] / "physfn").symlink_to(slots[0])
+    port, virtual = read_port(tmp_path, "eth0"), read_port(tmp_path, "eth1")
+    assert port is not None
+    assert virtual is not None
+    assert (port.device, port.numa_node) == (str(slots[0]), "1")
+    assert virtual.device == ""
+    assert (fact(port).pci_address, fact(port).pcie_root, fact(port).numa_node) == (
+        "0000:18:00.0",
+        "pci0000:15",
+        1,
+    )
+    assert fact(virtual) == replace(
+        fact(port), interface="eth1", pci_address="", pcie_root="", numa_node=None
+    )

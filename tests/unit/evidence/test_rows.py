@@ -18,6 +18,7 @@ from hyperscout_collector.evidence.rows import (
     newer,
     row_of,
 )
+from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
 from support.findings import T0, S, failed, gpus, lldp, stamp, sweep
 
 HOUR = 3600 * S
@@ -188,3 +189,28 @@ def test_every_number_of_a_fact_is_checked() -> None:
 
     found = {path.removeprefix(".") for path in doubles(Finding.DESCRIPTOR, "")}
     assert found == {*NUMBERS, "sweep.duration_s"}
+
+
+SLOTS = {
+    "an address without its root": {"pci_address": "0000:18:00.0"},
+    "a root without an address": {"pcie_root": "pci0000:15"},
+    "an address that is none": {"pci_address": "18:00.0", "pcie_root": "pci0000:15"},
+    "a long text": {"pci_address": "x" * 10_000, "pcie_root": "pci0000:15"},
+    "a NUMA node that is none": {"numa_node": 1024},
+}
+
+
+@pytest.mark.parametrize("payload", ["lldp", "infiniband"])
+@pytest.mark.parametrize("name", SLOTS)
+def test_a_slot_that_is_none_is_refused(payload: str, name: str) -> None:
+    finding = lldp("n1", "eth0")
+    port = getattr(finding, payload)
+    for field, value in SLOTS[name].items():
+        setattr(port, field, value)
+    with pytest.raises(BadFinding, match=rf"^{payload}\.[a-z_, .]+: ") as caught:
+        row_of(finding, sent_ns=T0, received_ns=T0)
+    assert len(str(caught.value)) < 250
+    port.pci_address, port.pcie_root, port.numa_node = "0000:18:00.0", "pci0000:15", 1023
+    fact = row_of(finding, sent_ns=T0, received_ns=T0).fact
+    assert isinstance(fact, LldpPort | InfinibandPort)
+    assert (fact.pci_address, fact.pcie_root, fact.numa_node) == ("0000:18:00.0", "pci0000:15", 1023)
