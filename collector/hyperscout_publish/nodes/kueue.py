@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
+from hyperscout_kubernetes.discovery import served_version
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_topology.topology import Topology
@@ -23,7 +24,6 @@ from hyperscout_publish.publisher.base import Publisher, PublishError, Recheck
 _log = logging.getLogger(__name__)
 
 GROUP = "kueue.x-k8s.io"
-_DISCOVERY = "/apis/kueue.x-k8s.io"
 HOSTNAME = "kubernetes.io/hostname"
 _NAMED = 5  # ResourceFlavors in a problem
 MAX_LEVELS = 16  # limit of the schema; older versions allow 8 and report an error
@@ -66,7 +66,11 @@ class KueuePublisher(Publisher):
         self.recheck.restart()
 
     async def _ensure(self, keys: Sequence[str]) -> None:
-        version = await self._served_version()
+        version = await served_version(self._kube, GROUP, "topologies", _VERSIONS)
+        if version is None:
+            raise PublishError(
+                f"this cluster has no Topology of {GROUP}: install Kueue, or leave kueue_topology empty"
+            )
         path = api_path(version, "topologies", self._object)
         try:
             found = await self._kube.get(path)
@@ -127,21 +131,6 @@ class KueuePublisher(Publisher):
                 "Levels are immutable: it is replaced when no ResourceFlavor refers to it "
                 f"({first_few(users, _NAMED)} now)"
             )
-
-    async def _served_version(self) -> str:
-        """Return the API version with Topologies, as "group/version". Raises PublishError, KubeError."""
-        try:
-            group = await self._kube.get(_DISCOVERY)
-            for version in (v["version"] for v in group.get("versions", [])):
-                if version in _VERSIONS:
-                    resources = (await self._kube.get(f"{_DISCOVERY}/{version}")).get("resources", [])
-                    if any(r.get("name") == "topologies" for r in resources):
-                        return f"{GROUP}/{version}"
-        except NotFoundError:
-            pass
-        raise PublishError(
-            f"this cluster has no Topology of {GROUP}: install Kueue, or leave kueue_topology empty"
-        )
 
 
 def levels_of(found: Object) -> list[str]:

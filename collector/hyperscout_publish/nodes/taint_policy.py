@@ -64,13 +64,16 @@ def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
             if bad := _domain_trouble(topology, domain, settings):
                 found |= dict.fromkeys(domain.nodes, bad)
     for node, x in accused(topology):
-        before = found.get(node)
-        found[node] = Trouble(
-            1 + (before.links if before else 0),
-            min(x.since_ns, before.since_ns) if before else x.since_ns,
-            before.why if before and before.links else _words(x),
-        )
+        found[node] = with_trouble(found.get(node), x)
     return found
+
+
+def with_trouble(before: Trouble | None, anomaly: Anomaly) -> Trouble:
+    """Return a problem with one more degraded link. `before`: None = there was no problem."""
+    if before is None:
+        return Trouble(1, anomaly.since_ns, _words(anomaly))
+    why = before.why if before.links else _words(anomaly)
+    return Trouble(1 + before.links, min(anomaly.since_ns, before.since_ns), why)
 
 
 def _words(anomaly: Anomaly) -> str:

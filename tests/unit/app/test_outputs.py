@@ -17,7 +17,9 @@ from support.fake_kube import FakeKube
 from support.kube_objects import hypernode_object
 from support.waiting import TIMEOUT_S
 
-OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions", "slinky")
+DEVICES = ("resource-slices", "device-taints")
+OF_NODES = ("kubernetes", "node-labels", "taints", "node-conditions", "slinky")
+OF_A_CLUSTER = (*OF_NODES, *DEVICES)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,7 @@ OF_A_CLUSTER = ("kubernetes", "node-labels", "taints", "node-conditions", "slink
         ({"taints": "dry-run", "kueue_topology": "x"}, "taints, kueue_topology: set kubernetes too"),
         ({"node_conditions": "on"}, "node_conditions: set kubernetes too"),
         ({"node_label_keys": ["example.com/rack"]}, "expected KEY=TIER"),
+        ({"dra": "on", "dra_taints": "on"}, "dra, dra_taints: set kubernetes too"),
         ({"deployment": "collector"}, "deployment: set kubernetes too"),
         ({"gates_on_degradation": "move"}, "gates_on_degradation: set gates too"),
         ({"gates_defragment_every_s": 10}, "gates_defragment_every_s: set gates too"),
@@ -81,6 +84,7 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
         ({"slurm_yaml_file": "/x/topology.yaml", "slurm_block_sizes": [18, 72]}, ["slurm-files"]),
         ({"kubernetes": "publish"}, list(OF_A_CLUSTER)),
         ({"kubernetes": "dry-run"}, ["kubernetes", "node-labels"]),
+        ({"kubernetes": "dry-run", "dra": "on", "dra_taints": "on"}, ["kubernetes", "node-labels", *DEVICES]),
         ({"kubernetes": "dry-run", "taints": "on"}, ["kubernetes", "node-labels", "taints"]),
         (
             {"kubernetes": "dry-run", "node_conditions": "on"},
@@ -92,9 +96,9 @@ def test_what_cannot_be_meant_is_said(settings: dict[str, Any], words: str) -> N
         ),
         (
             {"kubernetes": "publish", "node_labels": "nfd", "lease_namespace": "hyperscout"},
-            [*OF_A_CLUSTER, "node-features"],
+            [*OF_NODES, "node-features", *DEVICES],
         ),
-        ({"kubernetes": "publish", "kueue_topology": "wires"}, [*OF_A_CLUSTER, "kueue"]),
+        ({"kubernetes": "publish", "kueue_topology": "wires"}, [*OF_NODES, "kueue", *DEVICES]),
     ],
 )
 async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]) -> None:
@@ -193,7 +197,7 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     found = build_publishers(context)
     for publisher in found.publishers:
         publisher.wake.subscribe(partial(woken.append, publisher.name))
-    found.publishers[-1].wake.subscribe(done.set)
+    found.publishers[3].wake.subscribe(done.set)
     nodes = found.publishers[1]._nodes  # type: ignore[attr-defined]
     fake.add_node("n1")
     fake.add_node("n2")
@@ -209,7 +213,7 @@ async def test_a_hypernode_that_appears_wakes_what_may_mark_it() -> None:
     found = build_publishers(Context(load_settings(None, {"kubernetes": "publish"}), FakeKube().kube()))
     for publisher in found.publishers[1:]:
         publisher.wake.subscribe(partial(woken.append, publisher.name))
-    found.publishers[-1].wake.subscribe(done.set)
+    found.publishers[3].wake.subscribe(done.set)
     found.publishers[0].hypernodes.learn(hypernode_object("leaf"))  # type: ignore[attr-defined]
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()

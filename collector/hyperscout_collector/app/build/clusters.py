@@ -12,7 +12,13 @@ from hyperscout_inference.labels.nvlink_labels import nvlink_key
 from hyperscout_kubernetes.client import Kube, Object
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, why_down
+from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_publish.clusters.publisher import ClusterPart, ClusterPublisher, Earlier
+from hyperscout_publish.devices.device_taints import DeviceTaintsPublisher
+from hyperscout_publish.devices.nics import NodeNics
+from hyperscout_publish.devices.resource_slices import ResourceSlicesPublisher
+from hyperscout_publish.devices.slices import COLLECTION as SLICES
+from hyperscout_publish.devices.slices import kept as kept_slice
 from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
 from hyperscout_publish.nodes.conditions import NodeConditionsPublisher
 from hyperscout_publish.nodes.domain_marks import DomainMarks
@@ -52,8 +58,8 @@ class ClusterOutputs:
     events: EventRecorder
 
 
-def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutputs:
-    """Build what publishes in a cluster; "" = the collector's own."""
+def build_cluster(context: Context, kube: Kube, nics: NodeNics, name: str = "") -> ClusterOutputs:
+    """Build what publishes in a cluster; "" = the collector's own. `nics`: those of all nodes."""
     settings, clock_ns, rng = context.settings, context.clock_ns, jitter()
     cluster_changed = context.signals.cluster_changed
     dry_run = settings.kubernetes == "dry-run"
@@ -100,12 +106,14 @@ def build_cluster(context: Context, kube: Kube, name: str = "") -> ClusterOutput
     publishers: list[Publisher] = [hypernodes, *node_writers]
     if settings.kueue_topology:
         publishers.append(KueuePublisher(kube, settings.kueue_topology, say, dry_run=dry_run))
+    device_writers, services = _device_writers(context, kube, nodes, nics, say, name)
+    publishers += device_writers
     if context.clusters:
         recall = partial(recalled, kube, attempts=1)
         earlier = Earlier(recall, settings.removal_share, settings.hold_s, context.timer) if name else None
         part, watches = ClusterPart(name, earlier), (nodes.reflector, hypernodes.hypernodes)
         publishers = [ClusterPublisher(x, part, watches if x is hypernodes else ()) for x in publishers]
-    services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
+    services |= {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run, "node-events": events.run}
     if features is not None:
         services["node-features"] = features.run
     if name:
@@ -134,12 +142,6 @@ def _node_writers(
     When they are switched off, they still write the labels that HyperNodes need, and remove the rest.
     """
     dry_run = settings.kubernetes == "dry-run"
-    policy = TaintSettings(
-        settings.taint_share,
-        settings.taint_after_s,
-        settings.taint_clear_after_s,
-        settings.taint_uplink_share,
-    )
     found: list[Publisher] = [
         NodeLabelsPublisher(
             kube,
@@ -154,12 +156,10 @@ def _node_writers(
         )
     ]
 
-    def mode(wanted: Mode) -> Mode:
-        return "dry-run" if dry_run and wanted == "on" else wanted
-
-    if (taints := mode(settings.taints)) != "off" or not dry_run:
+    if (taints := _mode(settings, settings.taints)) != "off" or not dry_run:
+        policy = _taint_settings(settings)
         found.append(TaintsPublisher(kube, nodes, taints, policy, say, events=events, clock_ns=clock_ns))
-    if (conditions := mode(settings.node_conditions)) != "off" or not dry_run:
+    if (conditions := _mode(settings, settings.node_conditions)) != "off" or not dry_run:
         marks = DomainMarks(kube, hypernodes.hypernodes, events, say)
         share = settings.node_conditions_domain_share
         found.append(
@@ -194,6 +194,58 @@ def _node_features(
         single_hosts=settings.single_host_domains == "keep",
         dry_run=settings.kubernetes == "dry-run",
         rng=jitter(),
+    )
+
+
+def _device_writers(
+    context: Context, kube: Kube, nodes: Nodes, nics: NodeNics, say: Callable[[str], None], cluster: str
+) -> tuple[list[Publisher], dict[str, Service]]:
+    """The publishers of devices, and the watch that they share, which runs only if one of them is on.
+
+    When they are switched off, they remove what they wrote.
+    """
+    settings = context.settings
+    dra, taints = _mode(settings, settings.dra), _mode(settings, settings.dra_taints)
+    slices = Reflector(
+        kube, SLICES, keep=kept_slice, changed=lambda name, before, after: wake_soon(), rng=jitter()
+    )
+    policy = _taint_settings(settings)
+    found: list[Publisher] = []
+    if dra != "off" or settings.kubernetes != "dry-run":
+        found.append(ResourceSlicesPublisher(kube, nodes, dra, say, nics, slices, cluster=cluster))
+    if taints != "off" or settings.kubernetes != "dry-run":
+        clock_ns = context.clock_ns
+        found.append(
+            DeviceTaintsPublisher(kube, taints, policy, say, nics, slices, cluster=cluster, clock_ns=clock_ns)
+        )
+
+    def wake() -> None:
+        for publisher in found:
+            publisher.wake()
+
+    def node_changed(before: Object | None, after: Object | None) -> None:
+        if before is None or after is None:
+            wake_soon()
+
+    wake_soon = Debouncer(wake, _WAKE_AFTER_S)
+    if dra == taints == "off":
+        return found, {}
+    nics.changed.subscribe(wake_soon)
+    nodes.changed.subscribe(node_changed)
+    return found, {"resource-slices": slices.run}
+
+
+def _mode(settings: CollectorSettings, wanted: Mode) -> Mode:
+    """The mode of a publisher: all are on dry-run if HyperNodes are."""
+    return "dry-run" if settings.kubernetes == "dry-run" and wanted == "on" else wanted
+
+
+def _taint_settings(settings: CollectorSettings) -> TaintSettings:
+    return TaintSettings(
+        settings.taint_share,
+        settings.taint_after_s,
+        settings.taint_clear_after_s,
+        settings.taint_uplink_share,
     )
 
 

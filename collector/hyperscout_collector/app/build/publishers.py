@@ -5,7 +5,7 @@ To add a publisher, add it in `build_publishers`.
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from hyperscout_mqtt.client import Access
 from hyperscout_mqtt.topics import broker_of
 from hyperscout_placer.book.placements import Placements
 from hyperscout_placer.demands.node_masks import NodeMasks
+from hyperscout_publish.devices.nics import NodeNics
 from hyperscout_publish.file.publisher import FilePublisher
 from hyperscout_publish.mqtt.publisher import MqttPublisher
 from hyperscout_publish.publisher.base import Publisher
@@ -30,7 +31,7 @@ from hyperscout_publish.slurm.text import SlurmOptions
 from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.app.build.clusters import build_cluster, jitter, print_lines
-from hyperscout_collector.app.build.context import Context
+from hyperscout_collector.app.build.context import Context, Signals
 from hyperscout_collector.app.build.ingest import Storage
 from hyperscout_collector.app.inference.cluster import Cluster, NoCluster, SeveralClusters
 from hyperscout_collector.app.placing.placing import Placing
@@ -50,13 +51,15 @@ class Publishers:
     """The publishers and their helpers.
 
     `services` run beside the publishers, by name, until cancelled. `nodes`: by cluster, "" = the collector's
-    own. `warn` posts an Event on the collector's Deployment; None = the settings name none.
+    own. `nics`: those of all nodes. `warn` posts an Event on the collector's Deployment; None = the settings
+    name none.
     """
 
     publishers: tuple[Publisher, ...]
     cluster: Cluster
     services: Mapping[str, Service]
     nodes: Mapping[str, Nodes] = field(default_factory=dict)
+    nics: NodeNics = field(default_factory=NodeNics)
     mqtt: MqttPublisher | None = None
     warn: Callable[[str], Awaitable[None]] | None = None
 
@@ -109,11 +112,12 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
             "node_label_keys: node_labels is off: no such label is set, and those set before are removed; "
             "set node_labels: on"
         )
-    outputs = {name: build_cluster(context, one, name) for name, one in context.clusters.items()}
+    nics = NodeNics()
+    outputs = {name: build_cluster(context, one, nics, name) for name, one in context.clusters.items()}
     cluster: Cluster = NoCluster()
     warn = None
     if kube is not None and settings.kubernetes != "off":
-        outputs = {"": (own := build_cluster(context, kube)), **outputs}
+        outputs = {"": (own := build_cluster(context, kube, nics)), **outputs}
         cluster = own.cluster
         if settings.deployment and settings.kubernetes != "dry-run":
             warn = _deployment_events(settings, kube, own.events)
@@ -124,7 +128,7 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
         others = {name: outputs[name].cluster for name in context.clusters}
         cluster = SeveralClusters(cluster, others, published, context.timer)
     nodes = {name: one.nodes for name, one in outputs.items()}
-    return Publishers(tuple(publishers), cluster, services, nodes, mqtt, warn)
+    return Publishers(tuple(publishers), cluster, services, nodes, nics, mqtt, warn)
 
 
 def build_publishing(
@@ -166,6 +170,8 @@ def build_publishing(
         nodes.changed.subscribe(gates.node_changed)
         services |= gates.services
     evidence.guard.load("the free resources of nodes", placing.touch)
+    if settings.dra != "off" or settings.dra_taints != "off":
+        _follow_nics(publishers.nics, evidence, signals)
     runner = PublisherRunner([watchers, *more, *publishers.publishers], rng=jitter())
     saver = Saver(storage.store, storage.writer, lacks_evidence)
     recorder = Recorder(storage.history, clock_ns, storage.writer) if settings.history_max_days else None
@@ -199,6 +205,18 @@ def build_publishing(
         publishers.mqtt,
         recorder,
     )
+
+
+def _follow_nics(nics: NodeNics, evidence: Evidence, signals: Signals) -> None:
+    guard, what = evidence.guard, "the NICs of nodes"
+
+    def load(nodes: Collection[str]) -> None:
+        for node in nodes:
+            nics.load(node, evidence.state.rows_of_node(node))
+
+    guard.load(what, load)
+    signals.committed.subscribe(guard.guarded(what, nics.follow))
+    signals.full_state.subscribe(guard.guarded_reporter(what, nics.complete))
 
 
 def _without_cause(offer: Callable[[Topology], None], topology: Topology, cause: Cause) -> None:

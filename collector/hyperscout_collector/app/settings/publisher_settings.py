@@ -140,6 +140,16 @@ class PublisherSettings(BaseModel):
         description="a HyperNode of which more than this share of nodes is bad gets an Event and the label "
         "hyperscout.io/many-nodes-bad; 1 = never. Lower it to hear of smaller faults",
     )
+    dra: Mode = Field(
+        "off",
+        description="publish the NICs of nodes as ResourceSlices of the DRA driver nic.hyperscout.io; NICs "
+        "that another driver publishes are left out; dry-run prints the changes",
+    )
+    dra_taints: Mode = Field(
+        "off",
+        description="taint NICs whose links are degraded with a DeviceTaintRule, instead of the whole node; "
+        "the share and the times are those of taints; dry-run prints the changes",
+    )
     gates: Mode = Field(
         "off",
         description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
@@ -282,6 +292,8 @@ class PublisherSettings(BaseModel):
             "node_conditions": self.node_conditions != "off",
             "kueue_topology": bool(self.kueue_topology),
             "slinky_config_map": bool(self.slinky_config_map),
+            "dra": self.dra != "off",
+            "dra_taints": self.dra_taints != "off",
         }
         if self.single_host_domains == "omit" and self.kueue_topology:
             raise ValueError(

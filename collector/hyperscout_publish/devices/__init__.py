@@ -1,0 +1,1 @@
+"""Publishes the NICs of nodes as devices of Kubernetes (DRA), and taints single devices."""

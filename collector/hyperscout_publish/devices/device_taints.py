@@ -1,0 +1,219 @@
+"""Taints single NICs whose links are degraded with DeviceTaintRules, as `taint_policy` decides for nodes.
+
+A rule also works for a device of another driver, and it changes no slice: a pool whose generation changes
+with each fault would be read anew by the scheduler. A rule is of hyperscout if it has its label; its name is
+a digest of the device, so that a rule is only ever created or deleted.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+
+from hyperscout_formats.text.counts import are, first_few
+from hyperscout_kubernetes.client import MANAGER, Kube, Object
+from hyperscout_kubernetes.discovery import served_version
+from hyperscout_kubernetes.errors import ConflictError, ForbiddenError, KubeError
+from hyperscout_kubernetes.paths import api_path
+from hyperscout_kubernetes.reflector import Reflector
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.units import NS
+from hyperscout_topology.health import accused
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.devices.nics import NodeNics
+from hyperscout_publish.devices.places import NicEnds, Nics
+from hyperscout_publish.devices.slices import DRIVER, DeviceRef, Elsewhere
+from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, listed
+from hyperscout_publish.nodes.taint_policy import (
+    TaintDecision,
+    TaintPolicy,
+    TaintSettings,
+    Trouble,
+    lines,
+    with_trouble,
+)
+from hyperscout_publish.nodes.taints import EFFECT, KEY
+from hyperscout_publish.publisher.base import Publisher, PublishError
+
+_log = logging.getLogger(__name__)
+
+GROUP = "resource.k8s.io"
+_RESOURCE = "devicetaintrules"
+_VERSIONS = ("v1", "v1beta2", "v1alpha3")  # with the same fields, as far as they are written here
+_MAX_SLEEP_S = 3600.0
+_NAMED = 5  # devices in a notice
+
+
+class DeviceTaintsPublisher(Publisher):
+    """Publishes DeviceTaintRules. `mode` "off" only removes those of earlier runs, once and if it may.
+
+    `slices`: follows all ResourceSlices, in the form that `slices.kept` returns. `cluster`: whose nodes these
+    are. `notice`: set if the cap prevents taints. `clock_ns`: Unix ns.
+    """
+
+    name = "device-taints"
+
+    def __init__(
+        self,
+        kube: Kube,
+        mode: Mode,
+        settings: TaintSettings,
+        say: Callable[[str], None],
+        nics: NodeNics,
+        slices: Reflector,
+        *,
+        cluster: str = "",
+        clock_ns: Callable[[], int],
+    ) -> None:
+        super().__init__()
+        self.notice: str | None = None
+        self._kube = kube
+        self._mode = mode
+        self._policy = TaintPolicy(settings)
+        self._nics = nics
+        self._slices = slices
+        self._cluster = cluster
+        self._clock_ns = clock_ns
+        self._dry_run = DryRun("taints of devices", say)
+        self._removed = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._in_thread = BoundedExecutor("publish-device-taints")
+
+    async def publish(self, topology: Topology) -> None:
+        """Create and delete the rules that are due. Raises PublishError."""
+        if self._mode == "off" and self._removed:
+            return
+        try:
+            version = await served_version(self._kube, GROUP, _RESOURCE, _VERSIONS)
+            rules = {} if version is None else await self._rules(version)
+        except ForbiddenError as error:
+            if self._mode == "off":  # no right to remove rules
+                self._removed = True
+                return
+            raise PublishError(str(error)) from error
+        except KubeError as error:
+            raise PublishError(str(error)) from error
+        if self._mode == "off":
+            await self._write(version or "", TaintDecision(clear=tuple(rules)), rules)
+            self._removed = True
+            return
+        if version is None:
+            raise PublishError(
+                f"this cluster has no DeviceTaintRule of {GROUP}: enable it with the feature gate "
+                "DRADeviceTaintRules and the API server's --runtime-config, or set dra_taints: off"
+            )
+        await listed(self._slices, "the cluster's ResourceSlices")
+        nics = self._nics.of_cluster(self._cluster)
+        found, devices = await self._in_thread(_troubles, topology, nics, list(self._slices))
+        now_ns = self._clock_ns()
+        decision = self._policy.decide(found, devices, rules, now_ns)
+        self._set_alarm(decision.wake_at_ns, now_ns)
+        self._notify(decision, self._policy.limit(len(devices)), len(devices))
+        if self._mode == "dry-run":
+            self._dry_run.show(lines(decision, found))
+            return
+        for line in lines(decision, found):
+            _log.warning("%s", line)
+        await self._write(version, decision, rules, devices)
+
+    async def _rules(self, version: str) -> dict[str, Object]:
+        """The metadata of hyperscout's rules, by the device that each of them taints."""
+        query = {"labelSelector": f"{MANAGED_BY_LABEL}={OWNER}"}
+        found, _ = await self._kube.list(api_path(version, _RESOURCE), query)
+        return {
+            str(_device_of(rule)): rule["metadata"]
+            for rule in found
+            if (rule["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == OWNER
+        }
+
+    async def _write(
+        self,
+        version: str,
+        decision: TaintDecision,
+        rules: Mapping[str, Object],
+        devices: Mapping[str, DeviceRef] | None = None,
+    ) -> None:
+        async def clear(device: str) -> None:
+            metadata = rules[device]
+            exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            path = api_path(version, _RESOURCE, metadata["name"])
+            await self._kube.write("DELETE", path, {"preconditions": exactly})
+
+        async def taint(device: str) -> None:
+            body = rule_of(version, (devices or {})[device])
+            try:
+                path = api_path(version, _RESOURCE)
+                await self._kube.write("POST", path, body, query={"fieldManager": MANAGER})
+            except ConflictError as error:
+                name = body["metadata"]["name"]
+                raise ConflictError(f"DeviceTaintRule {name} is of another owner: delete it") from error
+
+        # Removed taints free capacity under the cap, so they come first.
+        await for_each("DeviceTaintRules", decision.clear, clear)
+        await for_each("DeviceTaintRules", decision.taint, taint)
+
+    def _notify(self, decision: TaintDecision, limit: int, devices: int) -> None:
+        notice = None
+        if over := decision.over:
+            notice = (
+                f"at most {limit} of {devices} NICs may be tainted (taint_share): "
+                f"{first_few(over, _NAMED)} {are(len(over))} degraded but not tainted"
+            )
+        if notice is not None and self.notice is None:
+            _log.warning("%s", notice)
+        self.notice = notice
+
+    def _set_alarm(self, at_ns: int | None, now_ns: int) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if at_ns is not None:
+            delay_s = min(max((at_ns - now_ns) / NS, 0.0), _MAX_SLEEP_S)
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self.wake)
+
+
+def rule_of(version: str, device: DeviceRef) -> Object:
+    """Return the rule that taints a device. `version`: "group/version"."""
+    return {
+        "apiVersion": version,
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": f"hyperscout-{hashlib.sha256(str(device).encode()).hexdigest()[:16]}",
+            "labels": {MANAGED_BY_LABEL: OWNER},
+        },
+        "spec": {"deviceSelector": device._asdict(), "taint": {"key": KEY, "effect": EFFECT}},
+    }
+
+
+def _device_of(rule: Object) -> DeviceRef:
+    selector = rule.get("spec", {}).get("deviceSelector") or {}
+    return DeviceRef(*(selector.get(key) or "" for key in DeviceRef._fields))
+
+
+def _troubles(
+    topology: Topology, nics: Nics, slices: list[Object]
+) -> tuple[dict[str, Trouble], dict[str, DeviceRef]]:
+    """Return the problems of each published NIC's links, and all published NICs, by the device's text."""
+    elsewhere = Elsewhere(slices)
+    own = {(x["node"], one["name"]) for x in slices if x["driver"] == DRIVER for one in x["devices"]}
+    devices: dict[tuple[str, str], DeviceRef] = {}
+    for node, mine in nics.items():
+        for nic in mine:
+            ref = elsewhere.get(node, nic)
+            if ref is None and (node, nic.name) in own:
+                ref = DeviceRef(DRIVER, node, nic.name)
+            if ref is not None:
+                devices[node, nic.pci_address] = ref
+    ends = NicEnds(nics)
+    found: dict[str, Trouble] = {}
+    for node, x in accused(topology):
+        for end in (x.subject, x.peer):
+            nic_at = ends.at(end.device, end.port) if end is not None else None
+            if nic_at is not None and nic_at[0] == node:
+                key = node, nic_at[1].pci_address
+                if key in devices:
+                    text = str(devices[key])
+                    found[text] = with_trouble(found.get(text), x)
+    return found, {str(ref): ref for ref in devices.values()}

@@ -1,0 +1,175 @@
+"""Publishes the NICs of each node as a ResourceSlice, except those that another driver publishes.
+
+The slice of a node without new evidence stays as it is, and a deleted one is not created again then: the
+kubelet deletes the slices of a driver whose plugin is gone. The plugin is a part of the agent.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hyperscout_formats.text.counts import count, first_few
+from hyperscout_kubernetes.client import MANAGER, Kube, Object
+from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_kubernetes.paths import api_path
+from hyperscout_kubernetes.reflector import Reflector
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.devices.nics import NodeNics
+from hyperscout_publish.devices.places import NicEnds, Nics, places
+from hyperscout_publish.devices.slices import (
+    API_VERSION,
+    COLLECTION,
+    DRIVER,
+    Elsewhere,
+    device,
+    new_slice,
+    patch_of,
+    places_in,
+    slice_name,
+)
+from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, listed, nodes_known, write_patch
+from hyperscout_publish.publisher.base import Publisher, PublishError
+
+_log = logging.getLogger(__name__)
+
+_NAMED = 5  # nodes in a notice
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """`devices`: the devices of each node; a node without any has no slice. `left_out`: nodes by driver."""
+
+    devices: Mapping[str, list[Object]] = field(default_factory=dict)
+    left_out: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+class ResourceSlicesPublisher(Publisher):
+    """Publishes ResourceSlices. `mode` "off" only removes those of earlier runs, once and if it may.
+
+    `slices`: follows all ResourceSlices, in the form that `slices.kept` returns. `cluster`: whose nodes these
+    are. `notice`: set while other drivers publish NICs.
+    """
+
+    name = "resource-slices"
+
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Nodes,
+        mode: Mode,
+        say: Callable[[str], None],
+        nics: NodeNics,
+        slices: Reflector,
+        *,
+        cluster: str = "",
+    ) -> None:
+        super().__init__()
+        self.notice: str | None = None
+        self._kube = kube
+        self._nodes = nodes
+        self._mode = mode
+        self._nics = nics
+        self._slices = slices
+        self._cluster = cluster
+        self._dry_run = DryRun("ResourceSlices", say)
+        self._removed = False
+        self._in_thread = BoundedExecutor("publish-resource-slices")
+
+    async def publish(self, topology: Topology) -> None:
+        """Write the slices that differ. Raises PublishError."""
+        if self._mode == "off":
+            await self._remove()
+            return
+        await nodes_known(self._nodes)
+        await listed(self._slices, "the cluster's ResourceSlices")
+        slices = list(self._slices)
+        plan = await self._in_thread(_planned, topology, self._nics.of_cluster(self._cluster), slices)
+        self.notice = _notice(plan.left_out)
+        changes = {
+            node: (there, devices)
+            for node, devices in sorted(plan.devices.items())
+            if self._nodes.get(node) is not None
+            and ((there := self._slices.get(slice_name(node))) is None or there["driver"] == DRIVER)
+            and devices != (there["devices"] if there is not None else [])
+        }
+        if self._mode == "dry-run":
+            self._dry_run.show(f"{node}: {_say(*change)}" for node, change in changes.items())
+            return
+
+        async def write(node: str) -> None:
+            await self._write(node, *changes[node])
+
+        await for_each("ResourceSlices", list(changes), write)
+        if changes:
+            _log.info("wrote the ResourceSlices of %s", count(len(changes), "node"))
+
+    async def _write(self, node: str, there: Object | None, devices: list[Object]) -> None:
+        path = api_path(API_VERSION, "resourceslices", slice_name(node))
+        if there is None:
+            found = self._nodes.get(node)
+            uid = found["metadata"]["uid"] if found is not None else ""
+            body = new_slice(node, uid, devices)
+            answer = await self._kube.write("POST", COLLECTION, body, query={"fieldManager": MANAGER})
+            self._slices.learn(answer)
+        elif devices:
+            await write_patch(self._kube, self._slices, path, patch_of(there, devices))
+        else:
+            await self._delete(path, there)
+
+    async def _delete(self, path: str, there: Object) -> None:
+        keys = "uid", "resourceVersion"
+        exactly = {key: there["metadata"][key] for key in keys}
+        await self._kube.write("DELETE", path, {"preconditions": exactly})
+        self._slices.forget(there["metadata"]["name"])
+
+    async def _remove(self) -> None:
+        if self._removed:
+            return
+        try:
+            found, _ = await self._kube.list(COLLECTION, {"fieldSelector": f"spec.driver={DRIVER}"})
+        except (ForbiddenError, NotFoundError):
+            found = []  # no right to remove them, or the cluster has no such objects
+        except KubeError as error:
+            raise PublishError(str(error)) from error
+        ours = {x["metadata"]["name"]: x for x in found if x["spec"].get("driver") == DRIVER}
+
+        async def delete(name: str) -> None:
+            await self._delete(api_path(API_VERSION, "resourceslices", name), ours[name])
+
+        await for_each("ResourceSlices", sorted(ours), delete)
+        self._removed = True
+
+
+def _planned(topology: Topology, nics: Nics, slices: list[Object]) -> _Plan:
+    stale = {n for h in topology.hypernodes for c in h.conditions if c.type == "Stale" for n in c.nodes}
+    placed = places(topology, nics, places_in(slices), NicEnds(nics))
+    elsewhere = Elsewhere(slices)
+    devices: dict[str, list[Object]] = {}
+    left_out: dict[str, list[str]] = {}
+    for node in sorted(nics.keys() - stale - set(topology.nodes_without_evidence)):
+        devices[node] = []
+        for nic in nics[node]:
+            if (other := elsewhere.get(node, nic)) is not None:
+                left_out.setdefault(other.driver, []).append(node)
+            else:
+                devices[node].append(device(nic, placed.get((node, nic.pci_address))))
+    return _Plan(devices, {driver: sorted(set(nodes)) for driver, nodes in left_out.items()})
+
+
+def _notice(left_out: Mapping[str, list[str]]) -> str | None:
+    texts = [
+        f"driver {driver} publishes NICs of {count(len(nodes), 'node')} ({first_few(nodes, _NAMED)}), which "
+        "are left out"
+        for driver, nodes in sorted(left_out.items())
+    ]
+    return "; ".join(texts) or None
+
+
+def _say(there: Object | None, devices: list[Object]) -> str:
+    names = ", ".join(x["name"] for x in devices)
+    if there is None:
+        return f"create with {names}"
+    return f"update to {names}" if devices else "delete"

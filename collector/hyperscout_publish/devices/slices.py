@@ -1,0 +1,148 @@
+"""The ResourceSlices that hyperscout writes, and what it reads of those of other drivers. Uses no I/O.
+
+Source: kubernetes/api, resource/v1 (types.go); the standard attributes are those of
+k8s.io/dynamic-resource-allocation, deviceattribute. A slice has all NICs of a node; the pool has the node's
+name, and its generation grows with each change.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_kubernetes.paths import api_path, is_name
+
+from hyperscout_publish.devices.nics import Nic
+from hyperscout_publish.devices.places import NicKey, Place
+
+DRIVER = "nic.hyperscout.io"
+API_VERSION = "resource.k8s.io/v1"
+COLLECTION = api_path(API_VERSION, "resourceslices")
+_STANDARD = "resource.kubernetes.io"
+_MAX_TEXT = 64  # bytes of the value of an attribute
+# How drivers call the attributes that identify a NIC, in lower case and without their domain.
+_ADDRESSES = frozenset({"pcibusid", "pciaddress", "pciaddr"})
+_INTERFACES = frozenset({"ifname", "interface", "interfacename"})
+_RDMA_DEVICES = frozenset({"rdmadevice", "rdmadev", "rdmadevicename"})
+
+
+class DeviceRef(NamedTuple):
+    """The identity of a device in a cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+def kept(found: Object) -> Object:
+    """Return the part of a ResourceSlice that is kept; of another driver's devices what identifies NICs."""
+    spec = found["spec"]
+    devices = spec.get("devices") or []
+    if spec.get("driver") != DRIVER:
+        devices = [{"name": x.get("name", ""), "ids": _ids(x)} for x in devices]
+        devices = [x for x in devices if x["ids"]]
+    return {
+        "metadata": {key: found["metadata"].get(key, "") for key in ("name", "uid", "resourceVersion")},
+        "driver": spec.get("driver", ""),
+        "node": spec.get("nodeName") or "",
+        "pool": spec.get("pool") or {},
+        "devices": devices,
+    }
+
+
+def _ids(device: Object) -> set[tuple[str, str]]:
+    """What identifies a NIC in the attributes of a device: ("pci", address), ("if", name), ("rdma", name)."""
+    found = set()
+    for key, value in (device.get("attributes") or {}).items():
+        name, text = key.rpartition("/")[2].lower(), value.get("string")
+        if text:
+            found |= {
+                (kind, text)
+                for kind, names in (("pci", _ADDRESSES), ("if", _INTERFACES), ("rdma", _RDMA_DEVICES))
+                if name in names
+            }
+    return found
+
+
+class Elsewhere:
+    """The NICs that other drivers publish. `slices`: as `kept` returns them."""
+
+    def __init__(self, slices: Iterable[Object]) -> None:
+        self._found: dict[tuple[str, str, str], DeviceRef] = {}
+        for one in slices:
+            if one["driver"] != DRIVER and one["node"]:
+                for device in one["devices"]:
+                    ref = DeviceRef(one["driver"], one["pool"].get("name", ""), device["name"])
+                    self._found |= {(one["node"], *ident): ref for ident in device["ids"]}
+
+    def get(self, node: str, nic: Nic) -> DeviceRef | None:
+        """Return the device of another driver that is this NIC."""
+        idents = ("pci", nic.pci_address), ("if", nic.interface), ("rdma", nic.rdma_device)
+        return next((ref for x in idents if (ref := self._found.get((node, *x)))), None)
+
+
+def places_in(slices: Iterable[Object]) -> dict[NicKey, Place]:
+    """Return the published leaf and rail of each NIC."""
+    found = {}
+    for one in slices:
+        for device in one["devices"] if one["driver"] == DRIVER else ():
+            attributes = device.get("attributes") or {}
+            rail, leaf = (attributes.get(key) or {} for key in ("rail", "leaf"))
+            address = (attributes.get(f"{_STANDARD}/pciBusID") or {}).get("string")
+            if address and "int" in rail:
+                found[one["node"], address] = Place(leaf.get("string", ""), rail["int"])
+    return found
+
+
+def device(nic: Nic, place: Place | None) -> Object:
+    """Return a NIC as a device of a slice."""
+    texts = {
+        f"{_STANDARD}/pciBusID": nic.pci_address,
+        f"{_STANDARD}/pcieRoot": nic.pcie_root,
+        "rdmaDevice": nic.rdma_device,
+        "interface": nic.interface,
+        "mac": nic.mac,
+        "leaf": place.leaf if place is not None else "",
+    }
+    attributes: dict[str, Any] = {
+        key: {"string": text} for key, text in texts.items() if 0 < len(text.encode()) <= _MAX_TEXT
+    }
+    if nic.numa_node is not None:
+        attributes[f"{_STANDARD}/numaNode"] = {"int": nic.numa_node}
+    if place is not None:
+        attributes["rail"] = {"int": place.rail}
+    return {"name": nic.name, "attributes": attributes}
+
+
+def slice_name(node: str) -> str:
+    """Return the name of a node's slice."""
+    name = f"{node}-{DRIVER}"
+    return name if is_name(name) else f"{hashlib.sha256(node.encode()).hexdigest()[:16]}-{DRIVER}"
+
+
+def new_slice(node: str, uid: str, devices: list[Object]) -> Object:
+    """Return a new slice. It goes with its node, whose uid is `uid`."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ResourceSlice",
+        "metadata": {"name": slice_name(node), "ownerReferences": [owner]},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        },
+    }
+
+
+def patch_of(there: Object, devices: list[Object]) -> Object:
+    """Return the merge patch of a slice with the next generation, at the version that was read."""
+    pool: Mapping[str, Any] = there["pool"]
+    return {
+        "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
+        "spec": {"devices": devices, "pool": {**pool, "generation": int(pool.get("generation", 0)) + 1}},
+    }

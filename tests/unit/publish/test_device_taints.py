@@ -1,0 +1,208 @@
+"""DeviceTaintRules over an API server in memory: one NIC is tainted, whoever publishes it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hyperscout_kubernetes.errors import ForbiddenError
+from hyperscout_kubernetes.reflector import Reflector
+from hyperscout_publish.devices.device_taints import DeviceTaintsPublisher, rule_of
+from hyperscout_publish.devices.slices import COLLECTION, DeviceRef, kept, new_slice
+from hyperscout_publish.nodes.node_writes import Mode
+from hyperscout_publish.nodes.taint_policy import TaintSettings
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_runtime.units import NS
+from hyperscout_topology.topology import Endpoint, Topology
+from support.builders import anomaly
+from support.fake_kube import FakeKube, failing
+from support.nics import node_nics, rdma, two_rails
+
+GROUP = "/apis/resource.k8s.io"
+SINCE_NS = 1_767_225_600 * NS
+OURS = DeviceRef("nic.hyperscout.io", "n1", "pci-0000-01-00-0")
+THEIRS = DeviceRef("dra.net", "n1", "theirs")
+
+
+def down(*nics: int, confidence: float = 0.95) -> Topology:
+    """The links of these NICs are gone."""
+    found = tuple(
+        anomaly(
+            "MissingLink",
+            Endpoint(f"{0x10 + n:016x}", f"n{n // 2 + 1}", "1"),
+            Endpoint(f"s{n % 2}", f"leaf-{n % 2}", "1"),
+            hypernode="leaf",
+            since_ns=SINCE_NS,
+            confidence=confidence,
+        )
+        for n in nics
+    )
+    return replace(two_rails(), anomalies=found)
+
+
+class Cluster:
+    """Both nodes have a slice; `now_s`: seconds after the links went down."""
+
+    def __init__(
+        self, mode: Mode = "on", *, versions: Sequence[str] = ("v1", "v1beta2"), share: float = 0.5
+    ) -> None:
+        self.fake, self.said, self.now_s = FakeKube(), list[str](), 30
+        self.fake.put(GROUP, {"metadata": {}, "versions": [{"version": v} for v in versions]})
+        for version in versions:
+            served = "devicetaintrules" if version != "v1" else "resourceslices"
+            found: dict[str, Any] = {"metadata": {}, "resources": [{"name": served}]}
+            self.fake.put(f"{GROUP}/{version}", found)
+        self.path = f"{GROUP}/{versions[-1]}/devicetaintrules"
+        slices = Reflector(self.fake.kube(), COLLECTION, keep=kept, changed=lambda *_: None, rng=Random(1))
+        for node in ("n1", "n2"):
+            names = [f"pci-0000-0{n}-00-0" for n in ((1, 2) if node == "n1" else (3, 4))]
+            one = new_slice(node, "uid", [{"name": name} for name in names])
+            slices.learn(self.fake.put(f"{COLLECTION}/{node}", one))
+        slices.synced.set()
+        self.slices = slices
+        nics = node_nics({"n1": (rdma(0), rdma(1)), "n2": (rdma(2), rdma(3))})
+        self.publisher = DeviceTaintsPublisher(
+            self.fake.kube(),
+            mode,
+            TaintSettings(share, after_s=30, clear_after_s=300),
+            self.said.append,
+            nics,
+            slices,
+            clock_ns=lambda: SINCE_NS + self.now_s * NS,
+        )
+
+    @property
+    def rules(self) -> list[Any]:
+        return [x["spec"] for p, x in self.fake.objects.items() if p.startswith(f"{self.path}/")]
+
+
+async def test_one_nic_is_tainted_late_and_cleared_later() -> None:
+    cluster = Cluster()
+    cluster.now_s = 29
+    await cluster.publisher.publish(down(0))
+    assert cluster.rules == []
+    cluster.now_s = 30
+    await cluster.publisher.publish(down(0))
+    rule = {
+        "deviceSelector": {"driver": "nic.hyperscout.io", "pool": "n1", "device": "pci-0000-01-00-0"},
+        "taint": {"key": "hyperscout.io/degraded", "effect": "NoSchedule"},
+    }
+    assert cluster.rules == [rule]
+    await cluster.publisher.publish(down(0))
+    assert len(cluster.fake.writes) == 1
+    cluster.now_s = 100
+    await cluster.publisher.publish(two_rails())
+    cluster.now_s = 399
+    await cluster.publisher.publish(two_rails())
+    assert cluster.rules == [rule]
+    cluster.now_s = 400
+    await cluster.publisher.publish(two_rails())
+    assert cluster.rules == []
+
+
+async def test_a_doubtful_link_taints_nothing() -> None:
+    cluster = Cluster()
+    await cluster.publisher.publish(down(0, confidence=0.5))
+    assert cluster.rules == []
+
+
+async def test_a_nic_that_another_driver_publishes_is_tainted_there() -> None:
+    cluster = Cluster()
+    spec = {
+        "driver": THEIRS.driver,
+        "nodeName": "n1",
+        "pool": {"name": THEIRS.pool},
+        "devices": [
+            {"name": THEIRS.device, "attributes": {"dra.net/pciAddress": {"string": "0000:01:00.0"}}}
+        ],
+    }
+    one = cluster.fake.put(f"{COLLECTION}/theirs", {"metadata": {"name": "theirs"}, "spec": spec})
+    cluster.slices.learn(one)
+    await cluster.publisher.publish(down(0))
+    assert [x["deviceSelector"] for x in cluster.rules] == [THEIRS._asdict()]
+
+
+async def test_a_nic_that_no_driver_publishes_is_not_tainted() -> None:
+    cluster = Cluster()
+    cluster.slices.forget("n1-nic.hyperscout.io")
+    await cluster.publisher.publish(down(0))
+    assert cluster.rules == []
+
+
+async def test_at_most_a_share_is_tainted() -> None:
+    cluster = Cluster()
+    await cluster.publisher.publish(down(0, 1, 2))
+    assert len(cluster.rules) == 2
+    assert cluster.publisher.notice == (
+        "at most 2 of 4 NICs may be tainted (taint_share): nic.hyperscout.io/n2/pci-0000-03-00-0 is "
+        "degraded but not tainted"
+    )
+
+
+async def test_rules_of_others_stay() -> None:
+    cluster = Cluster()
+    theirs = rule_of("resource.k8s.io/v1beta2", OURS)
+    theirs["metadata"] = {"name": "of-an-admin", "labels": {}}
+    cluster.fake.put(f"{cluster.path}/of-an-admin", theirs)
+    await cluster.publisher.publish(down(0))
+    cluster.now_s = 1000
+    await cluster.publisher.publish(two_rails())
+    cluster.now_s = 2000
+    await cluster.publisher.publish(two_rails())
+    assert [x for x in cluster.fake.objects if x.startswith(f"{cluster.path}/")] == [
+        f"{cluster.path}/of-an-admin"
+    ]
+
+
+async def test_a_name_that_is_taken_is_reported() -> None:
+    cluster = Cluster()
+    rule = rule_of("resource.k8s.io/v1beta2", OURS)
+    rule["metadata"]["labels"] = {}
+    cluster.fake.put(f"{cluster.path}/{rule['metadata']['name']}", rule)
+    with pytest.raises(PublishError, match="is of another owner: delete it"):
+        await cluster.publisher.publish(down(0))
+
+
+@pytest.mark.parametrize("versions", [("v1",), ()])
+async def test_a_cluster_without_rules_is_told_how_to_get_them(versions: Sequence[str]) -> None:
+    cluster = Cluster(versions=versions or ("v1",))
+    if not versions:
+        del cluster.fake.objects[GROUP]
+    with pytest.raises(PublishError, match="enable it with the feature gate DRADeviceTaintRules"):
+        await cluster.publisher.publish(down(0))
+
+
+async def test_a_dry_run_writes_nothing() -> None:
+    cluster = Cluster("dry-run")
+    await cluster.publisher.publish(down(0))
+    assert cluster.fake.writes == []
+    assert cluster.said == [
+        (
+            "would change taints of devices: 1\n"
+            "nic.hyperscout.io/n1/pci-0000-01-00-0: taint (MissingLink: n1/p1 -> leaf-0/p1)\n"
+        )
+    ]
+
+
+async def test_off_removes_the_rules_of_earlier_runs() -> None:
+    on, off = Cluster(), Cluster("off")
+    await on.publisher.publish(down(0))
+    off.fake.objects = on.fake.objects
+    await off.publisher.publish(down(0))
+    assert on.rules == []
+
+
+async def test_off_without_the_right_to_list_is_no_problem() -> None:
+    cluster = Cluster("off")
+    asked: list[str] = []
+
+    def before(method: str, path: str) -> None:
+        asked.append(path)
+        if path == cluster.path:
+            failing(ForbiddenError("no"), method="GET")(method, path)
+
+    cluster.fake.before = before
+    for _ in range(2):
+        await cluster.publisher.publish(down(0))
+    assert asked.count(cluster.path) == 1
