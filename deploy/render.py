@@ -40,7 +40,7 @@ _COLLECTOR_OWN = """
     mtls_listen tls_client_ca authenticate token_audience
     agent_service_account fabric_service_account http_listen rest_listen rest_hosts data_dir kubernetes
     kubeconfig clusters deployment leader_election lease_namespace lease_name identity advertise node_labels
-    taints node_conditions kueue_topology slinky_config_map
+    taints node_conditions dra dra_taints kueue_topology slinky_config_map
     gates gates_namespace gates_replace_after_s gates_hot_swap
     gates_drain_after_s gates_defragment_every_s gates_defragment_most_moves gates_on_degradation
     gates_pod_labels gates_degraded_wait_s gates_moves_per_hour gates_hook_timeout_s blueprint

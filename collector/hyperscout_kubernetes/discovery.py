@@ -1,9 +1,12 @@
-"""Finds the version in which an API server serves a resource. All accounts may read that."""
+"""Asks an API server which resources it serves, and what this account may do. All accounts may ask that."""
 
 from collections.abc import Sequence
 
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import NotFoundError
+from hyperscout_kubernetes.paths import api_path
+
+_OWN_RIGHTS = api_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
 
 async def served_version(kube: Kube, group: str, resource: str, known: Sequence[str]) -> str | None:
@@ -21,3 +24,10 @@ async def served_version(kube: Kube, group: str, resource: str, known: Sequence[
     except NotFoundError:
         pass
     return None
+
+
+async def may(kube: Kube, verb: str, group: str, resource: str) -> bool:
+    """Return whether this account has a right in the whole cluster. Raises KubeError."""
+    attributes = {"verb": verb, "group": group, "resource": resource}
+    found = await kube.review(_OWN_RIGHTS, {"spec": {"resourceAttributes": attributes}})
+    return bool((found.get("status") or {}).get("allowed"))

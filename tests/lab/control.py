@@ -21,6 +21,8 @@ SERVER = f"https://{GATEWAY}:443"
 DOMAIN = "cluster.local"
 _ETCD = "http://127.0.0.1:2379"
 _PEER = "http://127.0.0.1:2380"
+# Of DRA, off by default in 1.36; the API is off by default, too.
+_GATES = "--feature-gates=DRADeviceTaintRules=true"
 _READY_S = 240.0
 _LOOK_EVERY_S = 0.1
 
@@ -121,7 +123,11 @@ class Control:
             *(f"--service-account-issuer={issuer}", f"--service-account-key-file={self._keys.tokens}"),
             f"--service-account-signing-key-file={self._keys.tokens}",
             *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
-            f"--service-cluster-ip-range={SERVICES}",
+            *(
+                f"--service-cluster-ip-range={SERVICES}",
+                _GATES,
+                "--runtime-config=resource.k8s.io/v1beta2=true",
+            ),
         )
         self._await_ready()
 
@@ -141,12 +147,12 @@ class Control:
                 "--node-startup-grace-period=60s",
             ),
             # By default it makes a folder in /usr.
-            f"--flex-volume-plugin-dir={self._folder / 'run' / 'flex'}",
+            *(f"--flex-volume-plugin-dir={self._folder / 'run' / 'flex'}", _GATES),
         )
         self._run(
             "kube-scheduler",
             f"--kubeconfig={keys / 'kube-scheduler.kubeconfig'}",
-            *("--leader-elect=false", "--bind-address=127.0.0.1"),
+            *("--leader-elect=false", "--bind-address=127.0.0.1", _GATES),
         )
 
     def _start_names(self) -> None:

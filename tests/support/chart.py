@@ -25,6 +25,8 @@ EVERYTHING: Final[Object] = {
         "nodeLabels": "nfd",
         "taints": "on",
         "nodeConditions": "on",
+        "dra": "on",
+        "draTaints": "on",
         "kueueTopology": "hyperscout",
         "slinkyConfigMap": "default/slurm-config-extra",
     },
@@ -176,6 +178,10 @@ PROFILES: Final[dict[str, Object]] = {
     "InfiniBand by a claim": {"agent": {"infiniband": {"resourceClaimTemplate": "rdma-all"}}},
     "devices of the kubelet": {
         "agent": {"podResources": {"enabled": True, "kubeletFolder": "/data/kubelet"}}
+    },
+    "devices of DRA": {
+        "publish": {"dra": "on"},
+        "agent": {"dra": {"enabled": True, "kubeletFolder": "/data/kubelet"}},
     },
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},
     "others' accounts": {

@@ -19,12 +19,16 @@ Object = dict[str, Any]
 
 
 class FakeKube:
-    """`objects` by path; `writes` are the requests that came; `before` may raise or interfere."""
+    """`objects` by path; `writes` are the requests that came; `before` may raise or interfere.
+
+    `allows`: what the server says of the client's rights; it enforces none.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.writes: list[tuple[str, str, Any]] = []
         self.before: Callable[[str, str], None] = lambda method, path: None
+        self.allows = True
         self._version = 0
 
     def put(self, path: str, found: Object) -> Object:
@@ -39,6 +43,10 @@ class FakeKube:
         if path not in self.objects:
             raise NotFoundError(f"GET {path}: not found")
         return copy.deepcopy(self.objects[path])
+
+    async def review(self, path: str, body: Object) -> Object:
+        self.before("POST", path)
+        return {"status": {"allowed": self.allows}}
 
     async def write(
         self,

@@ -30,6 +30,7 @@ from support.real import require_real
 from support.waiting import TIMEOUT_S
 
 _NODES = "/api/v1/nodes"
+_SHARED = Options(gates=("DRADeviceTaintRules=true",), runtime_config=("resource.k8s.io/v1beta2=true",))
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -259,7 +260,7 @@ def _node(name: str, labels: Mapping[str, str], gpus: int) -> Object:
 def shared_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """The control plane that all tests of a worker share; ask for `kube` instead."""
     require_real("kubernetes")
-    with ControlPlane(tmp_path_factory.mktemp("kube")) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("kube"), _SHARED) as plane:
         yield plane
 
 

@@ -22,7 +22,7 @@ from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter
-from hyperscout_sim.readings.sysfs import port_facts
+from hyperscout_sim.readings.sysfs import in_slot, port_facts
 
 VERSION = version()
 _log = logging.getLogger(__name__)
@@ -148,7 +148,8 @@ class PlayedAgent(Played):
             if self._up.get(adapter.device) and cable is None:
                 self._link_downed[adapter.device] = self._link_downed.get(adapter.device, 0) + 1
             self._up[adapter.device] = cable is not None
-            fact = port_facts(adapter, cable, self._link_downed.get(adapter.device, 0) + self.flaps)
+            link_downed = self._link_downed.get(adapter.device, 0) + self.flaps
+            fact = in_slot(port_facts(adapter, cable, link_downed))
             finding = self._finding("infiniband", f"{adapter.device}/1")
             finding.infiniband.CopyFrom(infiniband_to_proto(fact))
             self.store.put(finding)

@@ -4,6 +4,7 @@ Source of the layout: Linux, Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from hyperscout_formats.facts.facts import InfinibandPort
@@ -42,6 +43,16 @@ def port_facts(adapter: SimAdapter, cable: Cable | None, link_downed: int = 0) -
         link_layer="InfiniBand",
         board_id=_BOARD_ID,
         link_downed=link_downed,
+    )
+
+
+def in_slot(port: InfinibandPort) -> InfinibandPort:
+    """Return the fact of a port whose device is in a slot of its own; two NUMA zones have four slots each."""
+    number = int("".join(filter(str.isdecimal, port.device.rpartition("_")[2])) or 0)
+    root = f"{number // 8:04x}:{number % 8 * 32:02x}"
+    bus = f"{number // 8:04x}:{number % 8 * 32 + 1:02x}"
+    return replace(
+        port, pci_address=f"{bus}:00.0", pcie_root=f"pci{root}", numa_node=number % 8 // 4
     )
 
 

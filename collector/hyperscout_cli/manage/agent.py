@@ -24,7 +24,8 @@ Examples:
   hyperscout agent --config /etc/hyperscout/agent.yaml
   HYPERSCOUT_AGENT_LLDP__SOURCE=lldpctl hyperscout agent
   hyperscout agent lldp-listener --help
-  hyperscout agent pod-resources-relay --help""",
+  hyperscout agent pod-resources-relay --help
+  hyperscout agent dra-plugin --help""",
 )
 @setting_flags(AgentSettings, RETIRED, {"collectors": "--collector"})
 @click.pass_context
@@ -69,5 +70,19 @@ def lldp_listener(arguments: tuple[str, ...]) -> int:
 def pod_resources_relay(arguments: tuple[str, ...]) -> int:
     """Pass the requests of an agent on to the kubelet's PodResources API. Only this process needs root."""
     from hyperscout_agent.pod_resources.relay import main
+
+    return main(list(arguments))
+
+
+@agent.command(
+    "dra-plugin",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Answer the kubelet for claims on NICs.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def dra_plugin(arguments: tuple[str, ...]) -> int:
+    """Answer the kubelet for claims on NICs that the collector publishes. Only this process needs root."""
+    from hyperscout_agent.dra.plugin import main
 
     return main(list(arguments))

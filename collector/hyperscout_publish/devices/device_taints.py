@@ -10,10 +10,11 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 
+from hyperscout_formats.kubelet.dra import DRIVER
 from hyperscout_formats.text.counts import are, first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
-from hyperscout_kubernetes.discovery import served_version
-from hyperscout_kubernetes.errors import ConflictError, ForbiddenError, KubeError
+from hyperscout_kubernetes.discovery import may, served_version
+from hyperscout_kubernetes.errors import ConflictError, KubeError
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_runtime.bounded_executor import BoundedExecutor
@@ -23,7 +24,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.devices.nics import NodeNics
 from hyperscout_publish.devices.places import NicEnds, Nics
-from hyperscout_publish.devices.slices import DRIVER, DeviceRef, Elsewhere
+from hyperscout_publish.devices.slices import GROUP, DeviceRef, Elsewhere
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, listed
 from hyperscout_publish.nodes.taint_policy import (
@@ -39,7 +40,6 @@ from hyperscout_publish.publisher.base import Publisher, PublishError
 
 _log = logging.getLogger(__name__)
 
-GROUP = "resource.k8s.io"
 _RESOURCE = "devicetaintrules"
 _VERSIONS = ("v1", "v1beta2", "v1alpha3")  # with the same fields, as far as they are written here
 _MAX_SLEEP_S = 3600.0
@@ -83,16 +83,14 @@ class DeviceTaintsPublisher(Publisher):
 
     async def publish(self, topology: Topology) -> None:
         """Create and delete the rules that are due. Raises PublishError."""
-        if self._mode == "off" and self._removed:
+        if self._removed:
             return
         try:
-            version = await served_version(self._kube, GROUP, _RESOURCE, _VERSIONS)
-            rules = {} if version is None else await self._rules(version)
-        except ForbiddenError as error:
-            if self._mode == "off":  # no right to remove rules
+            if self._mode == "off" and not await may(self._kube, "delete", GROUP, _RESOURCE):
                 self._removed = True
                 return
-            raise PublishError(str(error)) from error
+            version = await served_version(self._kube, GROUP, _RESOURCE, _VERSIONS)
+            rules = {} if version is None else await self._rules(version)
         except KubeError as error:
             raise PublishError(str(error)) from error
         if self._mode == "off":
@@ -142,7 +140,7 @@ class DeviceTaintsPublisher(Publisher):
             await self._kube.write("DELETE", path, {"preconditions": exactly})
 
         async def taint(device: str) -> None:
-            body = rule_of(version, (devices or {})[device])
+            body = taint_rule(version, (devices or {})[device])
             try:
                 path = api_path(version, _RESOURCE)
                 await self._kube.write("POST", path, body, query={"fieldManager": MANAGER})
@@ -174,7 +172,7 @@ class DeviceTaintsPublisher(Publisher):
             self._alarm = asyncio.get_running_loop().call_later(delay_s, self.wake)
 
 
-def rule_of(version: str, device: DeviceRef) -> Object:
+def taint_rule(version: str, device: DeviceRef) -> Object:
     """Return the rule that taints a device. `version`: "group/version"."""
     return {
         "apiVersion": version,

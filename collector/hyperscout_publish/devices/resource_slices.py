@@ -8,9 +8,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from hyperscout_formats.kubelet.dra import DRIVER
 from hyperscout_formats.text.counts import count, first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
-from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
+from hyperscout_kubernetes.discovery import may
+from hyperscout_kubernetes.errors import KubeError, NotFoundError
 from hyperscout_kubernetes.nodes import Nodes
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_kubernetes.reflector import Reflector
@@ -22,7 +24,7 @@ from hyperscout_publish.devices.places import NicEnds, Nics, places
 from hyperscout_publish.devices.slices import (
     API_VERSION,
     COLLECTION,
-    DRIVER,
+    GROUP,
     Elsewhere,
     device,
     new_slice,
@@ -128,10 +130,12 @@ class ResourceSlicesPublisher(Publisher):
     async def _remove(self) -> None:
         if self._removed:
             return
+        found: list[Object] = []
         try:
-            found, _ = await self._kube.list(COLLECTION, {"fieldSelector": f"spec.driver={DRIVER}"})
-        except (ForbiddenError, NotFoundError):
-            found = []  # no right to remove them, or the cluster has no such objects
+            if await may(self._kube, "delete", GROUP, "resourceslices"):
+                found, _ = await self._kube.list(COLLECTION, {"fieldSelector": f"spec.driver={DRIVER}"})
+        except NotFoundError:
+            pass  # the cluster has no such objects
         except KubeError as error:
             raise PublishError(str(error)) from error
         ours = {x["metadata"]["name"]: x for x in found if x["spec"].get("driver") == DRIVER}

@@ -9,14 +9,15 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from hyperscout_formats.kubelet.dra import DRIVER
 from hyperscout_kubernetes.client import Object
 from hyperscout_kubernetes.paths import api_path, is_name
 
 from hyperscout_publish.devices.nics import Nic
 from hyperscout_publish.devices.places import NicKey, Place
 
-DRIVER = "nic.hyperscout.io"
-API_VERSION = "resource.k8s.io/v1"
+GROUP = "resource.k8s.io"
+API_VERSION = f"{GROUP}/v1"
 COLLECTION = api_path(API_VERSION, "resourceslices")
 _STANDARD = "resource.kubernetes.io"
 _MAX_TEXT = 64  # bytes of the value of an attribute

@@ -14,6 +14,8 @@
   "node_labels" .Values.publish.nodeLabels
   "taints" .Values.publish.taints
   "node_conditions" .Values.publish.nodeConditions
+  "dra" .Values.publish.dra
+  "dra_taints" .Values.publish.draTaints
   "kueue_topology" .Values.publish.kueueTopology
   "slinky_config_map" .Values.publish.slinkyConfigMap
   "gates" .Values.gates.mode

@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhyperscout/v1/kubelet.proto\x12\rhyperscout.v1\"D\n\x12KubeletAllocatable\x12.\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1d.hyperscout.v1.KubeletDevices\"?\n\x0bKubeletPods\x12\x30\n\rpod_resources\x18\x01 \x03(\x0b\x32\x19.hyperscout.v1.KubeletPod\"A\n\nKubeletPod\x12\x33\n\ncontainers\x18\x03 \x03(\x0b\x32\x1f.hyperscout.v1.KubeletContainer\"B\n\x10KubeletContainer\x12.\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1d.hyperscout.v1.KubeletDevices\"m\n\x0eKubeletDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12\x30\n\x08topology\x18\x03 \x01(\x0b\x32\x1e.hyperscout.v1.KubeletTopology\"@\n\x0fKubeletTopology\x12-\n\x05nodes\x18\x01 \x03(\x0b\x32\x1e.hyperscout.v1.KubeletNumaNode\"\x1d\n\x0fKubeletNumaNode\x12\n\n\x02ID\x18\x01 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhyperscout/v1/kubelet.proto\x12\rhyperscout.v1\"D\n\x12KubeletAllocatable\x12.\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1d.hyperscout.v1.KubeletDevices\"?\n\x0bKubeletPods\x12\x30\n\rpod_resources\x18\x01 \x03(\x0b\x32\x19.hyperscout.v1.KubeletPod\"A\n\nKubeletPod\x12\x33\n\ncontainers\x18\x03 \x03(\x0b\x32\x1f.hyperscout.v1.KubeletContainer\"B\n\x10KubeletContainer\x12.\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1d.hyperscout.v1.KubeletDevices\"m\n\x0eKubeletDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12\x30\n\x08topology\x18\x03 \x01(\x0b\x32\x1e.hyperscout.v1.KubeletTopology\"@\n\x0fKubeletTopology\x12-\n\x05nodes\x18\x01 \x03(\x0b\x32\x1e.hyperscout.v1.KubeletNumaNode\"\x1d\n\x0fKubeletNumaNode\x12\n\n\x02ID\x18\x01 \x01(\x03\"K\n\x11KubeletPluginInfo\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1a\n\x12supported_versions\x18\x04 \x03(\t\"E\n\x19KubeletRegistrationStatus\x12\x19\n\x11plugin_registered\x18\x01 \x01(\x08\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"<\n\rKubeletClaims\x12+\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x1b.hyperscout.v1.KubeletClaim\"\x1b\n\x0cKubeletClaim\x12\x0b\n\x03uid\x18\x02 \x01(\t\"\xa7\x01\n\x13KubeletClaimResults\x12>\n\x06\x63laims\x18\x01 \x03(\x0b\x32..hyperscout.v1.KubeletClaimResults.ClaimsEntry\x1aP\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.hyperscout.v1.KubeletClaimResult:\x02\x38\x01\"\x14\n\x12KubeletClaimResultb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hyperscout.v1.kubelet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_KUBELETCLAIMRESULTS_CLAIMSENTRY']._loaded_options = None
+  _globals['_KUBELETCLAIMRESULTS_CLAIMSENTRY']._serialized_options = b'8\001'
   _globals['_KUBELETALLOCATABLE']._serialized_start=46
   _globals['_KUBELETALLOCATABLE']._serialized_end=114
   _globals['_KUBELETPODS']._serialized_start=116
@@ -45,4 +47,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KUBELETTOPOLOGY']._serialized_end=491
   _globals['_KUBELETNUMANODE']._serialized_start=493
   _globals['_KUBELETNUMANODE']._serialized_end=522
+  _globals['_KUBELETPLUGININFO']._serialized_start=524
+  _globals['_KUBELETPLUGININFO']._serialized_end=599
+  _globals['_KUBELETREGISTRATIONSTATUS']._serialized_start=601
+  _globals['_KUBELETREGISTRATIONSTATUS']._serialized_end=670
+  _globals['_KUBELETCLAIMS']._serialized_start=672
+  _globals['_KUBELETCLAIMS']._serialized_end=732
+  _globals['_KUBELETCLAIM']._serialized_start=734
+  _globals['_KUBELETCLAIM']._serialized_end=761
+  _globals['_KUBELETCLAIMRESULTS']._serialized_start=764
+  _globals['_KUBELETCLAIMRESULTS']._serialized_end=931
+  _globals['_KUBELETCLAIMRESULTS_CLAIMSENTRY']._serialized_start=851
+  _globals['_KUBELETCLAIMRESULTS_CLAIMSENTRY']._serialized_end=931
+  _globals['_KUBELETCLAIMRESULT']._serialized_start=933
+  _globals['_KUBELETCLAIMRESULT']._serialized_end=953
 # @@protoc_insertion_point(module_scope)

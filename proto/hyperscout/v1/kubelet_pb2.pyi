@@ -20,8 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class KubeletAllocatable(_message.Message):
-    """What the agent reads of the answers of the kubelet's PodResources API, v1. Names and field numbers are those of
-    kubernetes/kubelet, pkg/apis/podresources/v1/api.proto. Names of pods and containers are not read.
+    """The answers of the PodResources API, podresources/v1/api.proto. Names of pods and containers are not read.
 
     Answer of v1.PodResourcesLister/GetAllocatableResources: all healthy devices, in use or not.
     """
@@ -187,3 +186,172 @@ class KubeletNumaNode(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KubeletNumaNode: _TypeAlias = KubeletNumaNode  # noqa: Y015
+
+@_typing.final
+class KubeletPluginInfo(_message.Message):
+    """The registration of a plugin, pluginregistration/v1/api.proto.
+
+    Answer of the plugin to pluginregistration.Registration/GetInfo. Without an endpoint, the kubelet calls the plugin at
+    the socket of the registration.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SUPPORTED_VERSIONS_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """Kind of the plugin, "DRAPlugin"."""
+    name: _builtins.str
+    """Name of the driver."""
+    @_builtins.property
+    def supported_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Services that the plugin offers, "v1.DRAPlugin"."""
+
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        name: _builtins.str = ...,
+        supported_versions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "supported_versions", b"supported_versions", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubeletPluginInfo: _TypeAlias = KubeletPluginInfo  # noqa: Y015
+
+@_typing.final
+class KubeletRegistrationStatus(_message.Message):
+    """Request of the kubelet, Registration/NotifyRegistrationStatus."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_REGISTERED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    plugin_registered: _builtins.bool
+    """Whether the plugin is registered."""
+    error: _builtins.str
+    """Why it is not registered."""
+    def __init__(
+        self,
+        *,
+        plugin_registered: _builtins.bool = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "plugin_registered", b"plugin_registered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubeletRegistrationStatus: _TypeAlias = KubeletRegistrationStatus  # noqa: Y015
+
+@_typing.final
+class KubeletClaims(_message.Message):
+    """The node plugin of a DRA driver, dra/v1/api.proto.
+
+    Request of DRAPlugin/NodePrepareResources and NodeUnprepareResources.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___KubeletClaim]:
+        """The claims to prepare, or to unprepare."""
+
+    def __init__(
+        self,
+        *,
+        claims: _abc.Iterable[Global___KubeletClaim] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubeletClaims: _TypeAlias = KubeletClaims  # noqa: Y015
+
+@_typing.final
+class KubeletClaim(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """UID of the ResourceClaim."""
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubeletClaim: _TypeAlias = KubeletClaim  # noqa: Y015
+
+@_typing.final
+class KubeletClaimResults(_message.Message):
+    """Answer to both: a result for each claim, by its UID."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ClaimsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___KubeletClaimResult: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___KubeletClaimResult | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def claims(self) -> _containers.MessageMap[_builtins.str, Global___KubeletClaimResult]: ...
+    def __init__(
+        self,
+        *,
+        claims: _abc.Mapping[_builtins.str, Global___KubeletClaimResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubeletClaimResults: _TypeAlias = KubeletClaimResults  # noqa: Y015
+
+@_typing.final
+class KubeletClaimResult(_message.Message):
+    """An empty result: the claim is prepared, and no device is added to the containers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubeletClaimResult: _TypeAlias = KubeletClaimResult  # noqa: Y015

@@ -15,6 +15,8 @@ from hyperscout_gates.state.gang_plan import SELECTOR
 from hyperscout_gates.workloads.kinds import KINDS, WorkloadKind
 from hyperscout_kubernetes.client import APPLY, MERGE, STRATEGIC, Kube, connect
 from hyperscout_kubernetes.errors import ForbiddenError, GoneError, NotFoundError
+from hyperscout_publish.devices.device_taints import taint_rule
+from hyperscout_publish.devices.slices import DeviceRef, new_slice
 from kube.api import ApiError
 from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_others, install, render
 from support.kube_objects import hypernode_object, pod
@@ -35,6 +37,8 @@ SLINKY = "/api/v1/namespaces/default/configmaps/slurm-config-extra"
 PLANS = f"/api/v1/namespaces/{RELEASE}-gangs/configmaps"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+TAINT_RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 # The definition is there already, by the fixture.
 NO_CRD = {"crds": {"install": False}}
@@ -118,6 +122,21 @@ async def _make_topology(kube: Cluster, client: Kube) -> None:
         await client.write("POST", f"{KUEUE}/topologies", dict(_TOPOLOGY))
     finally:
         make(kube, f"{KUEUE}/topologies", dict(_TOPOLOGY))
+
+
+def _slice(name: str) -> dict[str, Any]:
+    return new_slice("gpu-1", "", []) | {"metadata": {"name": name}}
+
+
+def _rule(name: str) -> dict[str, Any]:
+    rule = taint_rule("resource.k8s.io/v1beta2", DeviceRef("nic.hyperscout.io", "gpu-1", name))
+    return rule | {"metadata": {"name": name}}
+
+
+async def _patch_slice(kube: Cluster, client: Kube) -> None:
+    make(kube, SLICES, _slice("patched"))
+    body = {"metadata": {"labels": {"a": "b"}}}
+    await client.write("PATCH", f"{SLICES}/patched", body, content=MERGE)
 
 
 async def _absent(client: Kube, path: str) -> None:
@@ -206,6 +225,18 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ("nfd.k8s-sigs.io", "nodefeatures", "create"): lambda _, c: c.write("POST", FEATURES, _feature()),
     ("nfd.k8s-sigs.io", "nodefeatures", "patch"): _patch_feature,
     ("nfd.k8s-sigs.io", "nodefeatures", "delete"): lambda k, c: _delete(k, c, FEATURES, _feature("gone")),
+    ("resource.k8s.io", "resourceslices", "list"): lambda _, c: c.list(SLICES),
+    ("resource.k8s.io", "resourceslices", "watch"): lambda _, c: _watch(c, SLICES),
+    ("resource.k8s.io", "resourceslices", "create"): lambda _, c: c.write(
+        "POST", SLICES, _slice(f"new-{next(_numbers)}")
+    ),
+    ("resource.k8s.io", "resourceslices", "patch"): _patch_slice,
+    ("resource.k8s.io", "resourceslices", "delete"): lambda k, c: _delete(k, c, SLICES, _slice("gone")),
+    ("resource.k8s.io", "devicetaintrules", "list"): lambda _, c: c.list(TAINT_RULES),
+    ("resource.k8s.io", "devicetaintrules", "create"): lambda _, c: c.write(
+        "POST", TAINT_RULES, _rule(f"new-{next(_numbers)}")
+    ),
+    ("resource.k8s.io", "devicetaintrules", "delete"): lambda k, c: _delete(k, c, TAINT_RULES, _rule("gone")),
     ("", "pods", "list"): lambda _, c: c.list(ALL_PODS),
     ("", "pods", "watch"): lambda _, c: _watch(c, ALL_PODS),
     ("", "pods", "patch"): _patch_pod,

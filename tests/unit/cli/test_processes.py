@@ -117,7 +117,11 @@ def test_bad_settings_are_one_clear_line(
 
 @pytest.mark.parametrize(
     ("command", "main"),
-    [("lldp-listener", "lldp.listener.main"), ("pod-resources-relay", "pod_resources.relay.main")],
+    [
+        ("lldp-listener", "lldp.listener.main"),
+        ("pod-resources-relay", "pod_resources.relay.main"),
+        ("dra-plugin", "dra.plugin.main"),
+    ],
 )
 def test_helpers_of_the_agent_get_their_own_arguments(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str, main: str
