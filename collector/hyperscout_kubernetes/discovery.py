@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hyperscout_kubernetes.client import Kube
 from hyperscout_kubernetes.errors import NotFoundError
-from hyperscout_kubernetes.paths import api_path
+from hyperscout_kubernetes.paths import api_path, group_path
 
 _OWN_RIGHTS = api_path("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
@@ -15,10 +15,10 @@ async def served_version(kube: Kube, group: str, resource: str, known: Sequence[
     None = the server serves the resource in none of them. Raises KubeError.
     """
     try:
-        found = await kube.get(f"/apis/{group}")
+        found = await kube.get(group_path(group))
         for version in (v["version"] for v in found.get("versions", [])):
             if version in known:
-                resources = (await kube.get(f"/apis/{group}/{version}")).get("resources", [])
+                resources = (await kube.get(group_path(group, version))).get("resources", [])
                 if any(r.get("name") == resource for r in resources):
                     return f"{group}/{version}"
     except NotFoundError:

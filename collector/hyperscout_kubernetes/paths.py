@@ -42,6 +42,15 @@ def api_path(
     return "/" + "/".join(parts)
 
 
+def group_path(group: str, version: str | None = None) -> str:
+    """Return the path at which an API server lists the versions of a group, or the resources of a version.
+
+    Raises RejectedError: a part is not a valid name.
+    """
+    parts = ["apis", _checked("API group", group)]
+    return "/" + "/".join(parts if version is None else [*parts, _checked("API version", version)])
+
+
 def is_name(text: str) -> bool:
     """Return whether an object of Kubernetes can have this name."""
     return len(text) <= _MAX_NAME and _NAME.fullmatch(text) is not None

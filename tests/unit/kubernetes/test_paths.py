@@ -9,7 +9,7 @@ from hyperscout_gates.state.gang import GangError
 from hyperscout_gates.workloads.membership import Owner, membership, paths_of
 from hyperscout_kubernetes.errors import RejectedError
 from hyperscout_kubernetes.nodes import path_of as node_path
-from hyperscout_kubernetes.paths import api_path
+from hyperscout_kubernetes.paths import api_path, group_path
 from hyperscout_publish.hypernodes.objects import path_of as hypernode_path
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +99,11 @@ def test_no_other_module_builds_a_path_from_data() -> None:
         if built.search(line)
     ]
     assert found == []
+
+
+def test_the_path_of_a_group() -> None:
+    assert group_path("resource.k8s.io") == "/apis/resource.k8s.io"
+    assert group_path("resource.k8s.io", "v1beta2") == "/apis/resource.k8s.io/v1beta2"
+    for parts in (("../api",), ("resource.k8s.io", "v1/../../api"), ("resource.k8s.io", "")):
+        with pytest.raises(RejectedError):
+            group_path(*parts)
