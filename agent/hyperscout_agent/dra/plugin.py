@@ -57,7 +57,9 @@ def handlers() -> tuple[grpc.GenericRpcHandler, ...]:
     )
 
 
-def _unary(answer: Callable[[Any], bytes], read: Callable[[bytes], Any]) -> grpc.RpcMethodHandler:
+def _unary(
+    answer: Callable[[Any], bytes], read: Callable[[bytes], Any]
+) -> "grpc.RpcMethodHandler[Any, bytes]":
     async def call(request: Any, context: object) -> bytes:
         return answer(request)
 

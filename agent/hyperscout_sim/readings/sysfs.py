@@ -51,9 +51,7 @@ def in_slot(port: InfinibandPort) -> InfinibandPort:
     number = int("".join(filter(str.isdecimal, port.device.rpartition("_")[2])) or 0)
     root = f"{number // 8:04x}:{number % 8 * 32:02x}"
     bus = f"{number // 8:04x}:{number % 8 * 32 + 1:02x}"
-    return replace(
-        port, pci_address=f"{bus}:00.0", pcie_root=f"pci{root}", numa_node=number % 8 // 4
-    )
+    return replace(port, pci_address=f"{bus}:00.0", pcie_root=f"pci{root}", numa_node=number % 8 // 4)
 
 
 def tree(ports: Mapping[SimAdapter, Cable | None]) -> dict[str, bytes]:

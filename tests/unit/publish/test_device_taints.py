@@ -1,4 +1,4 @@
-"""DeviceTaintRules over an API server in memory: one NIC is tainted, whoever publishes it."""
+"""DeviceTaintRules over an API server in memory: one NIC is tainted, of whichever driver it is."""
 
 from collections.abc import Sequence
 from dataclasses import replace
