@@ -208,10 +208,7 @@ def _troubles(
     found: dict[str, Trouble] = {}
     for node, x in accused(topology):
         for end in (x.subject, x.peer):
-            nic_at = ends.at(end.device, end.port) if end is not None else None
-            if nic_at is not None and nic_at[0] == node:
-                key = node, nic_at[1].pci_address
-                if key in devices:
-                    text = str(devices[key])
-                    found[text] = with_trouble(found.get(text), x)
+            hit = ends.at(node, end.device, end.port) if end is not None else None
+            if hit is not None and (ref := devices.get((node, hit.pci_address))) is not None:
+                found[str(ref)] = with_trouble(found.get(str(ref)), x)
     return found, {str(ref): ref for ref in devices.values()}

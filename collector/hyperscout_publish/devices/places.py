@@ -33,21 +33,19 @@ class Place(NamedTuple):
 
 
 class NicEnds:
-    """Finds the NIC at the end of a link."""
+    """Finds the NIC at the end of a link of a node. An agent may report the GUID of another node's NIC, so
+    inference says whose end it is."""
 
     def __init__(self, nics: Nics) -> None:
-        found = [(node, nic) for node, mine in nics.items() for nic in mine]
-        self._by_guid = {nic.guid: (node, nic) for node, nic in found if nic.guid}
-        self._by_interface = {(node, nic.interface): (node, nic) for node, nic in found if nic.interface}
+        self._nics: dict[tuple[str, str], Nic] = {}  # by node, and GUID or interface
+        for node, mine in nics.items():
+            self._nics |= {(node, name): nic for nic in mine for name in (nic.guid, nic.interface) if name}
+        self.devices = {*nics, *(nic.guid for mine in nics.values() for nic in mine)} - {""}
+        """The devices of a topology at which a NIC may be: on Ethernet, the node itself."""
 
-    @property
-    def devices(self) -> set[str]:
-        """The devices of a topology that may be NICs."""
-        return {*self._by_guid, *(node for node, _ in self._by_interface)}
-
-    def at(self, device: str, port: str | None) -> tuple[str, Nic] | None:
-        """Return the node and the NIC at an end of a link; None = it is another device."""
-        return self._by_guid.get(device) or self._by_interface.get((device, port or ""))
+    def at(self, node: str, device: str, port: str | None) -> Nic | None:
+        """Return the NIC at this end; None = it is no NIC of the node."""
+        return self._nics.get((node, (port or "") if device == node else device))
 
 
 def places(
@@ -97,9 +95,10 @@ def _leaves(topology: Topology, ends: NicEnds) -> Iterator[tuple[NicKey, str]]:
             continue
         sides = (link.a_device, link.a_port, link.b_device), (link.b_device, link.b_port, link.a_device)
         for device, port, peer in sides:
-            nic = ends.at(device, port)
-            if nic is not None and peer not in owner and peer in switches.get(nic[0], ()):
-                key = nic[0], nic[1].pci_address
+            node = owner.get(device, device)
+            nic = ends.at(node, device, port)
+            if nic is not None and peer not in owner and peer in switches.get(node, ()):
+                key = node, nic.pci_address
                 found[key] = min(found.get(key, (port, peer)), (port, peer))
     for key, (_, leaf) in found.items():
         yield key, leaf

@@ -1,11 +1,12 @@
 """DeviceTaintRules over an API server in memory: one NIC is tainted, of whichever driver it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_publish.devices.device_taints import DeviceTaintsPublisher, taint_rule
 from hyperscout_publish.devices.slices import COLLECTION, DeviceRef, kept, new_slice
@@ -21,6 +22,7 @@ from support.nics import node_nics, rdma, two_rails
 GROUP = "/apis/resource.k8s.io"
 SINCE_NS = 1_767_225_600 * NS
 OURS = DeviceRef("nic.hyperscout.io", "n1", "pci-0000-01-00-0")
+NICS = {"n1": (rdma(0), rdma(1)), "n2": (rdma(2), rdma(3))}
 THEIRS = DeviceRef("dra.net", "n1", "theirs")
 
 
@@ -44,7 +46,11 @@ class Cluster:
     """Both nodes have a slice; `now_s`: seconds after the links went down."""
 
     def __init__(
-        self, mode: Mode = "on", *, versions: Sequence[str] = ("v1", "v1beta2"), share: float = 0.5
+        self,
+        mode: Mode = "on",
+        *,
+        versions: Sequence[str] = ("v1", "v1beta2"),
+        nics: Mapping[str, Sequence[InfinibandPort]] = NICS,
     ) -> None:
         self.fake, self.said, self.now_s = FakeKube(), list[str](), 30
         self.fake.put(GROUP, {"metadata": {}, "versions": [{"version": v} for v in versions]})
@@ -60,13 +66,12 @@ class Cluster:
             slices.learn(self.fake.put(f"{COLLECTION}/{node}", one))
         slices.synced.set()
         self.slices = slices
-        nics = node_nics({"n1": (rdma(0), rdma(1)), "n2": (rdma(2), rdma(3))})
         self.publisher = DeviceTaintsPublisher(
             self.fake.kube(),
             mode,
-            TaintSettings(share, after_s=30, clear_after_s=300),
+            TaintSettings(0.5, after_s=30, clear_after_s=300),
             self.said.append,
-            nics,
+            node_nics(nics),
             slices,
             clock_ns=lambda: SINCE_NS + self.now_s * NS,
         )
@@ -104,6 +109,12 @@ async def test_a_doubtful_link_taints_nothing() -> None:
     cluster = Cluster()
     await cluster.publisher.publish(down(0, confidence=0.5))
     assert cluster.rules == []
+
+
+async def test_a_node_that_reports_the_nic_of_another_taints_none_of_its_own() -> None:
+    cluster = Cluster(nics={"n1": (rdma(0), rdma(1)), "n2": (rdma(2), rdma(0))})
+    await cluster.publisher.publish(down(0))
+    assert [x["deviceSelector"] for x in cluster.rules] == [OURS._asdict()]
 
 
 async def test_a_nic_that_another_driver_publishes_is_tainted_there() -> None:

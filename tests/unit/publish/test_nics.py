@@ -8,10 +8,13 @@ import pytest
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
+from hyperscout_inference.fabric.inputs import InferOptions
+from hyperscout_inference.hierarchy.infer import infer
 from hyperscout_publish.devices.nics import MAX_NICS, Nic, NodeNics, nics_of
 from hyperscout_publish.devices.places import NicEnds, Place, places
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
 from hyperscout_topology.topology import Topology
+from support.ethernet import inputs_of
 from support.inference import inferred
 from support.nics import rdma, row
 
@@ -139,3 +142,24 @@ def test_a_nic_whose_link_is_gone_keeps_its_place() -> None:
     found = placed(topology, nics, before=before)
     assert found["node-0001", "mlx5_0"] == Place("leaf-u01-r0", 0)
     assert found["node-0001", "mlx5_2"] == Place("leaf-u01-r2", 2)
+
+
+def test_a_node_that_reports_the_nics_of_another_takes_no_place() -> None:
+    nics = nics_in(RAILS)
+    truth = placed(RAILS, nics)
+    liar = nics | {"node-0004": nics["node-0001"]}
+    found = placed(RAILS, liar)
+    assert {key: place for key, place in found.items() if key[0] != "node-0004"} == {
+        key: place for key, place in truth.items() if key[0] != "node-0004"
+    }
+    assert not any(node == "node-0004" for node, _ in found)
+
+
+def test_nics_on_ethernet() -> None:
+    fabric = rail_optimised(2, 4, 3, 2)
+    topology = infer(inputs_of(fabric, None), InferOptions())
+    nics = {host: nics_of([ethernet(f"eth{n}", n) for n in range(3)]) for host in fabric.hosts}
+    found = places(topology, nics, {}, NicEnds(nics))
+    assert {place.rail for place in found.values()} == {0, 1, 2}
+    assert found["node-0001", "0000:02:00.0"] == Place("leaf-u01-r1", 1)
+    assert len(found) == 24
