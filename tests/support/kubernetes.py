@@ -26,11 +26,12 @@ from kube.assets import find
 from kube.cleaning import clean, snapshot
 from kube.control_plane import ControlPlane, Options
 
+from support.dra import GATE, RUNTIME_CONFIG
 from support.real import require_real
 from support.waiting import TIMEOUT_S
 
 _NODES = "/api/v1/nodes"
-_SHARED = Options(gates=("DRADeviceTaintRules=true",), runtime_config=("resource.k8s.io/v1beta2=true",))
+_SHARED = Options(gates=(GATE,), runtime_config=(RUNTIME_CONFIG,))
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 

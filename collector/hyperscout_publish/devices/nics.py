@@ -100,8 +100,11 @@ class NodeNics:
 
     def load(self, node: str, rows: Iterable[Row]) -> None:
         """Take the stored evidence of a node."""
+        by_key: dict[Key, list[Row]] = {}
         for row in rows:
-            self._set(row.key, (row,))
+            by_key.setdefault(row.key, []).append(row)
+        for key, mine in by_key.items():
+            self._set(key, mine)
         self._recount(node)
         self.complete(node)
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from hyperscout_kubernetes.nodes import READY, SLINKY_SPEC
+from hyperscout_sim.agents.player import Player
 from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.api import MERGE
 from support.chart import NAMESPACE, RELEASE, define_others, install
 from support.collector_process import CollectorProcess, collector_process
 from support.collectors import playing
+from support.dra import RULES, SLICES
 from support.kubernetes import Cluster
 from support.published import published, status_at
 from support.real import require_real
@@ -28,16 +30,20 @@ VALUES = {
         "nodeLabels": "on",
         "taints": "on",
         "nodeConditions": "on",
+        "dra": "on",
+        "draTaints": "on",
         "kueueTopology": "hyperscout",
         "slinkyConfigMap": "default/slurm",
     },
 }
 FLAGS = "--settle-s 1 --restart-grace-s 0 --takeover-limit-s 1".split()  # noqa: SIM905
 FLAGS += "--taints on --node-conditions on --slinky-config-map default/slurm".split()  # noqa: SIM905
+FLAGS += "--dra on --dra-taints on --taint-after-s 0.2".split()  # noqa: SIM905
 FLAGS += "--kueue-topology hyperscout --leader-election".split()  # noqa: SIM905
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 FEATURES = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
 _REFUSED = re.compile(r'^authorization_attempts_total\{result="(?!allowed").+"\} (\S+)', re.MULTILINE)
+FABRIC = rail_optimised(2, 4, 2, 2)
 ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"
 
 
@@ -47,17 +53,18 @@ def refused(kube: Cluster) -> float:
 
 
 @asynccontextmanager
-async def running(kube: Cluster, folder: Path, labels: str = "on") -> AsyncIterator[CollectorProcess]:
+async def running(
+    kube: Cluster, folder: Path, labels: str = "on"
+) -> AsyncIterator[tuple[CollectorProcess, Player]]:
     """A collector with the chart's service account and agents that report a small fabric."""
-    fabric = rail_optimised(2, 4, 2, 2)
-    kube.nodes(fabric.hosts)
+    kube.nodes(FABRIC.hosts)
     words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig_of(ACCOUNT, NAMESPACE)))
     lease = ("--lease-namespace", NAMESPACE, "--lease-name", ACCOUNT, "--advertise", "127.0.0.1:1")
     async with (
         collector_process(folder, *words, *lease, *FLAGS, "--node-labels", labels) as process,
-        playing(process.address, fabric, connections=2),
+        playing(process.address, FABRIC, connections=2) as player,
     ):
-        yield process
+        yield process, player
 
 
 @pytest.mark.parametrize("labels", ["on", "nfd"])
@@ -69,8 +76,8 @@ async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path, label
     before = refused(kube)
     kube.run("kubectl", "get", "secrets", kubeconfig=kube.kubeconfig_of(ACCOUNT, NAMESPACE))
     assert refused(kube) == before + 1
-    nodes = rail_optimised(2, 4, 2, 2).hosts
-    async with published(kube) as seen, running(kube, tmp_path, labels) as process:
+    nodes = FABRIC.hosts
+    async with published(kube) as seen, running(kube, tmp_path, labels) as (process, player):
         await seen.until(
             lambda now: all(status_at(now, n, "Ready")[0] == "True" for n in nodes), "a healthy tree"
         )
@@ -82,6 +89,9 @@ async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path, label
         assert "topology.yaml" in kube.api.ask("GET", f"{CONFIG_MAPS}/slurm")["data"]
         await until(lambda: conditioned(kube) == len(nodes), "conditions of all nodes")
         await until(lambda: bool(kube.api.items("/apis/kueue.x-k8s.io/v1beta1/topologies")), "kueue")
+        await until(lambda: len(kube.api.items(SLICES)) == len(nodes), "slices of all nodes")
+        player.cut(FABRIC.cables[0])
+        await until(lambda: bool(kube.api.items(RULES)), "a tainted NIC")
         kube.cordon(next(iter(nodes)))
         await seen.until(
             lambda now: status_at(now, next(iter(nodes)), "Ready")[0] == "False", "a cordoned node"
@@ -134,7 +144,7 @@ async def test_without_a_right_it_says_what_it_may_not(
         if resource in rule["resources"]:
             rule["verbs"].remove(verb)
     kube.api.ask("PATCH", ROLE, {"rules": [r for r in rules if r["verbs"]]}, content=MERGE)
-    async with running(kube, tmp_path) as process:
+    async with running(kube, tmp_path) as (process, _):
         with contextlib.suppress(AssertionError):
             await until(lambda: b"is forbidden" in process.said, "a complaint")
         said = process.said.decode()

@@ -79,6 +79,9 @@ def test_a_failed_reading_keeps_the_earlier_one() -> None:
     failed = Row(Key("n1", "infiniband", "mlx5_0"), 0, 1, 0, 0, 3, "cannot be read", None)
     nics.follow([KeyChange(failed.key, (row("n1", rdma(0)),), (row("n1", rdma(0)), failed))])
     assert nics.of_cluster("") == {"n1": nics_of([rdma(0)])}
+    restarted = NodeNics()
+    restarted.load("n1", [row("n1", rdma(0)), failed])
+    assert restarted.of_cluster("") == nics.of_cluster("")
 
 
 # --- places -----------------------------------------------------------------------------------------------
