@@ -195,7 +195,7 @@ def _troubles(
 ) -> tuple[dict[str, Trouble], dict[str, DeviceRef]]:
     """Return the problems of each published NIC's links, and all published NICs, by the device's text."""
     elsewhere = Elsewhere(slices)
-    own = {(x["node"], one["name"]) for x in slices if x["driver"] == DRIVER for one in x["devices"]}
+    own = {(x["node"], name) for x in slices if x["driver"] == DRIVER for name in x["names"]}
     devices: dict[tuple[str, str], DeviceRef] = {}
     for node, mine in nics.items():
         for nic in mine:

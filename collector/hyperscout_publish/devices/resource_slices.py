@@ -5,7 +5,7 @@ kubelet deletes the slices of a driver whose plugin is gone. The plugin is a par
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hyperscout_formats.kubelet.dra import DRIVER
@@ -19,14 +19,15 @@ from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.devices.nics import NodeNics
-from hyperscout_publish.devices.places import NicEnds, Nics, places
+from hyperscout_publish.devices.nics import Nic, NodeNics
+from hyperscout_publish.devices.places import NicEnds, Nics, Place, places
 from hyperscout_publish.devices.slices import (
     API_VERSION,
     COLLECTION,
     GROUP,
     Elsewhere,
     device,
+    digest,
     new_slice,
     patch_of,
     places_in,
@@ -38,14 +39,19 @@ from hyperscout_publish.publisher.base import Publisher, PublishError
 _log = logging.getLogger(__name__)
 
 _NAMED = 5  # nodes in a notice
+_NO_DEVICES = digest([])
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """`devices`: the devices of each node; a node without any has no slice. `left_out`: nodes by driver."""
+    """`changes`: by node, the devices of its new slice; [] = it gets none. `left_out`: nodes by driver."""
 
-    devices: Mapping[str, list[Object]] = field(default_factory=dict)
+    changes: Mapping[str, list[Object]] = field(default_factory=dict)
     left_out: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+# By node, its NICs with their places, and the digest of the devices that they are.
+_Digests = dict[str, tuple[Sequence[tuple[Nic, Place | None]], bytes]]
 
 
 class ResourceSlicesPublisher(Publisher):
@@ -78,6 +84,7 @@ class ResourceSlicesPublisher(Publisher):
         self._cluster = cluster
         self._dry_run = DryRun("ResourceSlices", say)
         self._removed = False
+        self._digests: _Digests = {}
         self._in_thread = BoundedExecutor("publish-resource-slices")
 
     async def publish(self, topology: Topology) -> None:
@@ -87,15 +94,14 @@ class ResourceSlicesPublisher(Publisher):
             return
         await nodes_known(self._nodes)
         await listed(self._slices, "the cluster's ResourceSlices")
-        slices = list(self._slices)
-        plan = await self._in_thread(_planned, topology, self._nics.of_cluster(self._cluster), slices)
+        nics = self._nics.of_cluster(self._cluster)
+        nics = {node: mine for node, mine in nics.items() if self._nodes.get(node) is not None}
+        plan = await self._in_thread(_planned, topology, nics, list(self._slices), self._digests)
         self.notice = _notice(plan.left_out)
         changes = {
             node: (there, devices)
-            for node, devices in sorted(plan.devices.items())
-            if self._nodes.get(node) is not None
-            and ((there := self._slices.get(slice_name(node))) is None or there["driver"] == DRIVER)
-            and devices != (there["devices"] if there is not None else [])
+            for node, devices in plan.changes.items()
+            if (there := self._slices.get(slice_name(node))) is None or there["driver"] == DRIVER
         }
         if self._mode == "dry-run":
             self._dry_run.show(f"{node}: {_say(*change)}" for node, change in changes.items())
@@ -147,20 +153,32 @@ class ResourceSlicesPublisher(Publisher):
         self._removed = True
 
 
-def _planned(topology: Topology, nics: Nics, slices: list[Object]) -> _Plan:
+def _planned(topology: Topology, nics: Nics, slices: list[Object], digests: _Digests) -> _Plan:
+    """Plan the slices of nodes that are not silent. `digests`: those of the last plan, and then of this one.
+
+    Devices are only built of nodes whose NICs or places differ from the last plan, or from their slice.
+    """
     stale = {n for h in topology.hypernodes for c in h.conditions if c.type == "Stale" for n in c.nodes}
     placed = places(topology, nics, places_in(slices), NicEnds(nics))
     elsewhere = Elsewhere(slices)
-    devices: dict[str, list[Object]] = {}
+    there = {x["node"]: x["digest"] for x in slices if x["driver"] == DRIVER}
+    changes: dict[str, list[Object]] = {}
     left_out: dict[str, list[str]] = {}
     for node in sorted(nics.keys() - stale - set(topology.nodes_without_evidence)):
-        devices[node] = []
+        mine: list[tuple[Nic, Place | None]] = []
         for nic in nics[node]:
-            if (other := elsewhere.get(node, nic)) is not None:
-                left_out.setdefault(other.driver, []).append(node)
-            else:
-                devices[node].append(device(nic, placed.get((node, nic.pci_address))))
-    return _Plan(devices, {driver: sorted(set(nodes)) for driver, nodes in left_out.items()})
+            if (other := elsewhere.get(node, nic)) is None:
+                mine.append((nic, placed.get((node, nic.pci_address))))
+            elif node not in left_out.setdefault(other.driver, []):
+                left_out[other.driver].append(node)
+        known = digests.get(node)
+        if known is None or known[0] != mine:
+            known = digests[node] = mine, digest([device(*one) for one in mine])
+        if known[1] != there.get(node, _NO_DEVICES):
+            changes[node] = [device(*one) for one in mine]
+    for node in digests.keys() - nics.keys():
+        del digests[node]
+    return _Plan(changes, left_out)
 
 
 def _notice(left_out: Mapping[str, list[str]]) -> str | None:

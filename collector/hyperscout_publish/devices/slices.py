@@ -6,7 +6,8 @@ name, and its generation grows with each change.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hyperscout_formats.kubelet.dra import DRIVER
@@ -39,19 +40,37 @@ class DeviceRef(NamedTuple):
 
 
 def kept(found: Object) -> Object:
-    """Return the part of a ResourceSlice that is kept; of another driver's devices what identifies NICs."""
+    """Return the part of a ResourceSlice that is kept.
+
+    Of hyperscout's devices these are the names, the places by PCI address and a digest: there are tens of
+    thousands in a large cluster. Of other drivers' devices it is what identifies NICs, by name.
+    """
     spec = found["spec"]
     devices = spec.get("devices") or []
-    if spec.get("driver") != DRIVER:
-        devices = [{"name": x.get("name", ""), "ids": _ids(x)} for x in devices]
-        devices = [x for x in devices if x["ids"]]
-    return {
+    result = {
         "metadata": {key: found["metadata"].get(key, "") for key in ("name", "uid", "resourceVersion")},
         "driver": spec.get("driver", ""),
         "node": spec.get("nodeName") or "",
         "pool": spec.get("pool") or {},
-        "devices": devices,
     }
+    if spec.get("driver") != DRIVER:
+        return result | {"ids": {x.get("name", ""): ids for x in devices if (ids := _ids(x))}}
+    places = {address: place for x in devices for address, place in _place(x)}
+    return result | {"names": [x["name"] for x in devices], "places": places, "digest": digest(devices)}
+
+
+def digest(devices: Sequence[Object]) -> bytes:
+    """Return a digest of devices. It depends on their order, but not on that of their attributes."""
+    return hashlib.sha256(json.dumps(devices, sort_keys=True).encode()).digest()
+
+
+def _place(device: Object) -> Iterator[tuple[str, Place]]:
+    """Yield the PCI address and the place of a published device that has both."""
+    attributes = device.get("attributes") or {}
+    rail, leaf = (attributes.get(key) or {} for key in ("rail", "leaf"))
+    address = (attributes.get(f"{_STANDARD}/pciBusID") or {}).get("string")
+    if address and "int" in rail:
+        yield address, Place(leaf.get("string", ""), rail["int"])
 
 
 def _ids(device: Object) -> set[tuple[str, str]]:
@@ -75,9 +94,9 @@ class Elsewhere:
         self._found: dict[tuple[str, str, str], DeviceRef] = {}
         for one in slices:
             if one["driver"] != DRIVER and one["node"]:
-                for device in one["devices"]:
-                    ref = DeviceRef(one["driver"], one["pool"].get("name", ""), device["name"])
-                    self._found |= {(one["node"], *ident): ref for ident in device["ids"]}
+                for name, ids in one["ids"].items():
+                    ref = DeviceRef(one["driver"], one["pool"].get("name", ""), name)
+                    self._found |= {(one["node"], *ident): ref for ident in ids}
 
     def get(self, node: str, nic: Nic) -> DeviceRef | None:
         """Return the device of another driver that is this NIC."""
@@ -87,15 +106,8 @@ class Elsewhere:
 
 def places_in(slices: Iterable[Object]) -> dict[NicKey, Place]:
     """Return the published leaf and rail of each NIC."""
-    found = {}
-    for one in slices:
-        for device in one["devices"] if one["driver"] == DRIVER else ():
-            attributes = device.get("attributes") or {}
-            rail, leaf = (attributes.get(key) or {} for key in ("rail", "leaf"))
-            address = (attributes.get(f"{_STANDARD}/pciBusID") or {}).get("string")
-            if address and "int" in rail:
-                found[one["node"], address] = Place(leaf.get("string", ""), rail["int"])
-    return found
+    own = (one for one in slices if one["driver"] == DRIVER)
+    return {(one["node"], address): place for one in own for address, place in one["places"].items()}
 
 
 def device(nic: Nic, place: Place | None) -> Object:
