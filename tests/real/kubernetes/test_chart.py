@@ -264,6 +264,10 @@ def test_containers_are_confined(profile: str) -> None:
             mounts = {mount["name"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
             assert mounts == {"run": False, "pod-resources": True}
             assert (context["runAsUser"], context["runAsNonRoot"]) == (0, False)
+        elif container["name"] == "dra":
+            assert "add" not in context["capabilities"]
+            assert [mount["name"] for mount in container["volumeMounts"]] == ["plugins-registry"]
+            assert (context["runAsUser"], context["runAsNonRoot"]) == (0, False)
         else:
             assert "add" not in context["capabilities"]
             assert {**pod["securityContext"], **context}["runAsNonRoot"] is True
@@ -271,7 +275,8 @@ def test_containers_are_confined(profile: str) -> None:
     lldp = [] if profile == "no LLDP" else ["lldp"] * agents
     fabric = ["fabric"] if "fabric" in PROFILES[profile] else []
     relay = ["pod-resources"] if profile == "devices of the kubelet" else []
-    assert sorted(names) == [*["agent"] * agents, "collector", *fabric, *lldp, *relay]
+    dra = ["dra"] if profile == "devices of DRA" else []
+    assert sorted(names) == [*["agent"] * agents, "collector", *dra, *fabric, *lldp, *relay]
 
 
 @pytest.mark.parametrize("profile", [name for name, values in PROFILES.items() if "fabric" in values])
@@ -424,12 +429,15 @@ def test_agents_see_no_key_and_no_token_of_the_api_server(profile: str) -> None:
                 token = source["serviceAccountToken"]
                 assert (token["audience"], token["expirationSeconds"]) == ("hyperscout", 3600)
         paths = [volume for volume in pod["volumes"] if "hostPath" in volume]
-        if profile == "devices of the kubelet":  # only the relay mounts it
-            path = {"path": "/data/kubelet/pod-resources", "type": "Directory"}
-            assert paths == [{"name": "pod-resources", "hostPath": path}]
-            assert "pod-resources" not in {mount["name"] for mount in container["volumeMounts"]}
-        else:
-            assert paths == []
+        folders = {
+            "devices of the kubelet": {"pod-resources": "/data/kubelet/pod-resources"},
+            "devices of DRA": {"plugins-registry": "/data/kubelet/plugins_registry"},
+        }.get(profile, {})
+        assert paths == [
+            {"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, path in folders.items()
+        ]
+        # Only the containers beside the agent mount them.
+        assert folders.keys().isdisjoint(mount["name"] for mount in container["volumeMounts"])
 
 
 @profiles
