@@ -197,14 +197,14 @@ async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     found = build_publishers(context)
     for publisher in found.publishers:
         publisher.wake.subscribe(partial(woken.append, publisher.name))
-    found.publishers[3].wake.subscribe(done.set)
+    found.publishers[len(OF_NODES) - 1].wake.subscribe(done.set)
     nodes = found.publishers[1]._nodes  # type: ignore[attr-defined]
     fake.add_node("n1")
     fake.add_node("n2")
     fake.follow(nodes)
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
-    assert woken == ["inference", "inference", *OF_A_CLUSTER[1:]]
+    assert woken == ["inference", "inference", *OF_NODES[1:]]
 
 
 async def test_a_hypernode_that_appears_wakes_what_may_mark_it() -> None:
@@ -213,11 +213,11 @@ async def test_a_hypernode_that_appears_wakes_what_may_mark_it() -> None:
     found = build_publishers(Context(load_settings(None, {"kubernetes": "publish"}), FakeKube().kube()))
     for publisher in found.publishers[1:]:
         publisher.wake.subscribe(partial(woken.append, publisher.name))
-    found.publishers[3].wake.subscribe(done.set)
+    found.publishers[len(OF_NODES) - 1].wake.subscribe(done.set)
     found.publishers[0].hypernodes.learn(hypernode_object("leaf"))  # type: ignore[attr-defined]
     async with asyncio.timeout(TIMEOUT_S):
         await done.wait()
-    assert woken == [*OF_A_CLUSTER[1:]]
+    assert woken == [*OF_NODES[1:]]
 
 
 def test_files_for_slurm_are_paths() -> None:
