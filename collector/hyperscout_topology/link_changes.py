@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_topology.memo import memoized
+from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import Link, LinkTable
 
 # How the note of a link begins that others contradict, so that it places nothing.
@@ -20,6 +20,7 @@ DENIED = "does not count: "
 UNREPORTED = "not confirmed now: neither end has reported; `hyperscout status` lists the agents"
 
 _PLACES = 64  # with more differences, sorting is as fast as comparing the rest for each
+_FEW = 8  # up to so many numbers are looked for one by one: that is faster than to sort
 _NEAR = 32  # how many rows may be left out, inserted or replaced in one place
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
@@ -100,6 +101,8 @@ def _next_match(one: npt.NDArray[_Number], other: npt.NDArray[_Number]) -> tuple
 
 def _are_in(values: npt.NDArray[_Number], few: npt.NDArray[_Number]) -> npt.NDArray[np.bool_]:
     """(few,) which of these few are among the values."""
+    if len(few) <= _FEW:
+        return np.array([bool((values == one).any()) for one in few], np.bool_)
     ordered = np.sort(few)
     return contains(np.sort(values[contains(ordered, values)]), few)
 
@@ -201,7 +204,9 @@ def table_of(links: Sequence[Link]) -> LinkTable:
 
 def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
     """The rows with an end at one of these devices."""
-    chosen = np.fromiter(map(devices.__contains__, table.devices), np.bool_, len(table.devices))
+    at = positions(table.devices)
+    chosen = np.zeros(len(at), np.bool_)
+    chosen[[at[device] for device in devices if device in at]] = True
     return np.flatnonzero(chosen[table.a] | chosen[table.b])
 
 

@@ -24,45 +24,62 @@ class MemoByNode(Generic[_Evidence, _Found]):
 
     The inputs of a collector share the objects of nodes that did not change: Python compares lists of them
     by identity, and looks only at nodes of lists that differ. The function depends on nothing
-    but its arguments. Neither its results nor what is returned may be changed; it is the same object while
-    all results are equal. The order of nodes is not that of the evidence.
+    but its arguments. Neither the evidence nor its results nor what is returned may be changed; it is the
+    same object while all results are equal. The order of nodes is not that of the evidence.
     """
 
     def __init__(self, function: Callable[[str, _Evidence], _Found]) -> None:
         self._function = function
-        self._last: _Last[_Evidence, _Found] = _Last([], [], {})
+        # Calls in other threads see the old evidence and results, or the new ones.
+        self._last: tuple[Mapping[str, _Evidence], dict[str, _Found]] = {}, {}
 
     def __call__(self, evidence: Mapping[str, _Evidence]) -> Mapping[str, _Found]:
-        last = self._last  # calls in other threads see the old results or the new ones
-        found, nodes, values = last.found, list(evidence), list(evidence.values())
-        known: Sequence[object] = last.values
-        if nodes == last.nodes:  # the common case
-            nodes = last.nodes
-        else:
-            before: dict[str, object] = dict(zip(last.nodes, last.values, strict=True))
-            known = list(map(before.get, nodes))
-            found = {node: found[node] for node in nodes if node in found}
-        fresh = {nodes[i]: self._function(nodes[i], values[i]) for i in _differing(known, values)}
+        known, found = self._last
+        changed, are_same_nodes = _changes(known, evidence)
+        if not are_same_nodes:
+            found = {node: found[node] for node in evidence if node in found}
+        fresh = {node: self._function(node, evidence[node]) for node in changed}
         if any(node not in found or found[node] != mine for node, mine in fresh.items()):
             found = {**found, **fresh}
-        self._last = _Last(nodes, values, found)
+        self._last = evidence, found
         return found
 
 
-def _differing(known: Sequence[object], values: Sequence[object]) -> Iterator[int]:
-    """Yield the positions of values that differ."""
+class _Changes(NamedTuple):
+    """`nodes`: those of the later evidence whose evidence was not there or another one."""
+
+    nodes: Sequence[str]
+    are_same_nodes: bool
+
+
+_KEPT = 8  # many functions take the evidence of one kind
+_kept: tuple[tuple[Mapping[str, object], Mapping[str, object], _Changes], ...] = ()
+
+
+def _changes(before: Mapping[str, object], now: Mapping[str, object]) -> _Changes:
+    """Return what changed. Evidence that was just compared is not compared again."""
+    if before is now:
+        return _Changes((), True)
+    global _kept  # noqa: PLW0603 - a cache; a thread may drop what another has kept
+    for one, other, changes in _kept:
+        if one is before and other is now:
+            return changes
+    nodes, values = list(now), list(now.values())
+    are_same_nodes = nodes == list(before)
+    known = list(before.values()) if are_same_nodes else list(map(before.get, nodes))
+    changes = _Changes([nodes[i] for i in differing(known, values)], are_same_nodes)
+    _kept = ((before, now, changes), *_kept[: _KEPT - 1])
+    return changes
+
+
+def differing(known: Sequence[object], values: Sequence[object]) -> Iterator[int]:
+    """Yield the positions of values that differ. Those that stay should be the same objects."""
     for first in range(0, len(values), _AT_ONCE):
         before, now = known[first : first + _AT_ONCE], values[first : first + _AT_ONCE]
         if before != now:
             yield from (
                 i for i, (one, other) in enumerate(zip(before, now, strict=True), first) if one != other
             )
-
-
-class _Last(NamedTuple, Generic[_Evidence, _Found]):
-    nodes: list[str]
-    values: list[_Evidence]  # of each node, its evidence
-    found: dict[str, _Found]
 
 
 def memoized(function: Callable[[*_Arguments], _Found]) -> Callable[[*_Arguments], _Found]:
@@ -92,10 +109,12 @@ def _same(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-@memoized
-def positions(ids: Sequence[str]) -> Mapping[str, int]:
+def _positions(ids: Sequence[str]) -> Mapping[str, int]:
     """Return the index of each id; of one that is there twice, the last."""
     return {ident: i for i, ident in enumerate(ids)}
+
+
+positions, positions_of_hosts = memoized(_positions), memoized(_positions)
 
 
 @memoized

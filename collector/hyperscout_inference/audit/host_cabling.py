@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.memo import memoized
+from hyperscout_topology.memo import memoized, positions_of_hosts
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.audit import EITHER, INFERRED, Cables, audit
@@ -44,8 +44,8 @@ def _ports_down(net: Network) -> Longs:
     found = np.zeros(len(net.hosts), np.int64)
     if not net.down_ports:
         return found
-    named = {host for host, _, _ in net.down_ports}
-    at = {host: i for i, host in enumerate(net.hosts) if host in named}
+    known = positions_of_hosts(net.hosts)
+    at = {host: known[host] for host, _, _ in net.down_ports if host in known}
     mine = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
     mine[list(at.values())] = True
     cabled = set()
@@ -108,7 +108,7 @@ def host_suspicions(net: Network, level: Ints, layers: Sequence[Layer], mine: Ho
     for i, m in enumerate(rank.audit.missing):
         if unclaimed.take(m.item, m.item_port):
             continue  # an unclaimed adapter is on this port: most likely it belongs to this host
-        if m.confidence <= EITHER and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
+        if m.confidence <= EITHER and net.whole.get(net.hosts[m.child]) and not grouping.tie[m.child]:
             continue  # the host is built that way: all its adapters are up
         subject = labels.end(m.child, labels.text.get(m.child_port) or down.get(i, ""))
         peer = net.end(m.item, m.item_port)

@@ -76,7 +76,7 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
         true if neither its hosts nor switches above leaves report their cables, since then only the rail's
         leaf could report them."""
         mine = np.flatnonzero(grouping.group == g).tolist()
-        return all(net.hosts[h] in net.whole for h in mine) or not (reporting[mine].any() or above)
+        return all(net.whole.get(net.hosts[h]) for h in mine) or not (reporting[mine].any() or above)
 
     holes = []
     for k in distinct(kind[size > 0]).tolist():

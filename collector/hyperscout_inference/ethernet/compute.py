@@ -140,6 +140,8 @@ def compute_between(
     The search starts at the switches that hosts compute with. It does not pass a switch that hosts use only
     for other traffic, nor a cable that is far slower than the usual compute port (a management port).
     """
+    if not between:
+        return []
     leaves = cables.chassis.has(compute)
     reached = set(compress(cables.chassis.values, leaves))
     used = cables.chassis.has(cables.shapes & (cables.kind != OTHER))

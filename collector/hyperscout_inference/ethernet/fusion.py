@@ -15,20 +15,21 @@ from typing import NamedTuple
 import numpy as np
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.link_changes import DENIED
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import compute_between, compute_ports
 from hyperscout_inference.ethernet.dpus import MAX_PORTS, dpus_of
 from hyperscout_inference.ethernet.few_neighbours import too_many_neighbours, with_few_neighbours
-from hyperscout_inference.ethernet.host_cables import HostCable, HostCables, join
+from hyperscout_inference.ethernet.host_cables import HostCable, HostCables
 from hyperscout_inference.ethernet.host_claims import (
     confirmed_names,
     host_end,
     with_claims_noted,
     without_denied_ports,
 )
-from hyperscout_inference.ethernet.host_reports import LLDP, HostReports, host_reports, reports_of
+from hyperscout_inference.ethernet.host_reports import LLDP, HostReports, dpus_in, host_reports, reports_of
 from hyperscout_inference.ethernet.neighbours import (
     HOST,
     NAMED,
@@ -52,7 +53,7 @@ from hyperscout_inference.ethernet.virtual_machines import without_virtual_machi
 from hyperscout_inference.fabric.few_findings import few_findings
 from hyperscout_inference.fabric.foreign import any_foreign, foreign_by_name, reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, distinct
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
 from hyperscout_inference.fabric.part import Mask, Part
 
 
@@ -75,8 +76,7 @@ def ethernet(
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
     of_nodes = reports_of(inputs.lldp)
-    may_be_dpus = [mine.dpus for mine in of_nodes.values() if mine.dpus]
-    dpus = dpus_of(may_be_dpus, reports.own | _with_many_cables(reports.rows))
+    dpus = dpus_of(dpus_in(of_nodes), reports.own | _with_many_cables(reports.rows))
     by_hosts = host_reports(of_nodes, inputs, reports, dpus)
     fars: list[tuple[Row, Far]] = []
     if reports.rows:
@@ -97,7 +97,7 @@ def ethernet(
     compute = compute_ports(cables, inputs, options)
     others = {far.end.chassis: row.neighbour.system_name for row, far in fars if far.kind == OTHER}
     part = _part(cables, view.cables, {**others, **names})
-    part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
+    part.mute = _mute(part.ids, reports.own, list(inputs.lldp))
     part.anomalies += [
         *refused,
         *too_many_neighbours(many, inputs),
@@ -114,6 +114,12 @@ def ethernet(
     leaves = cables.chassis.has(compute.ports)
     ports = compute.ports | (cables.shapes & (cables.kind == OTHER) & leaves[cables.chassis.at])
     return EthernetPart(part, np.concatenate([ports, np.array(between, np.bool_)]), compute.near)
+
+
+@memoized
+def _mute(ids: Sequence[str], *reporting: Collection[str]) -> Mask:
+    known = frozenset().union(*reporting)
+    return np.array([name not in known for name in ids], np.bool_)
 
 
 def _taken(between: Iterable[SwitchCable], reports: SwitchReports) -> set[End]:
@@ -160,8 +166,11 @@ def _names(
     """Return switch names by chassis id: the own name, else that which most neighbours hear. `cables`: as
     hosts report them; `silent`: stale hosts; `earlier`: the published names."""
     heard: dict[str, set[str]] = {}  # names by chassis id
-    for pair in distinct(join(cables.chassis.at, cables.heard.at)).tolist():
-        chassis, name = divmod(pair, 1 << 32)
+    of_chassis = np.zeros(len(cables.chassis.values), np.int32)  # one of the names of each
+    of_chassis[cables.chassis.at] = cables.heard.at
+    others = np.flatnonzero(of_chassis[cables.chassis.at] != cables.heard.at)
+    more = zip(cables.chassis.at[others].tolist(), cables.heard.at[others].tolist(), strict=True)
+    for chassis, name in chain(enumerate(of_chassis.tolist()), more):
         heard.setdefault(cables.chassis.values[chassis], set()).add(cables.heard.values[name])
     # A switch's own name would count.
     by_switches = [x for x in fars if x[1].kind == SWITCH and not reports.names.get(x[1].end.chassis)]
@@ -183,8 +192,19 @@ def _names(
             vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
             add_vote(votes, far.end.chassis, row.near.chassis, vote)
     sources = frozenset({LLDP} if cables.rows else ()).union(*{row.sources for row in reports.rows})
-    names, outvoted = heard_names(votes, reports.names, earlier, sources)
-    distinct_ones, clashes = distinct_names(names, reports.silent, sources, earlier)
+    return _chosen_names(votes, reports.names, reports.silent, earlier, sources)
+
+
+@memoized
+def _chosen_names(
+    votes: Votes,
+    own: Mapping[str, str],
+    silent: Collection[str],
+    earlier: Mapping[str, str],
+    sources: frozenset[str],
+) -> tuple[dict[str, str], list[Anomaly]]:
+    names, outvoted = heard_names(votes, own, earlier, sources)
+    distinct_ones, clashes = distinct_names(names, silent, sources, earlier)
     return distinct_ones, [*outvoted, *clashes]
 
 

@@ -5,6 +5,7 @@ Columns are made of the earlier columns where rows stay, so one changed row cost
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.link_changes import unaligned
+from hyperscout_topology.memo import differing
 
 from hyperscout_inference.ethernet.neighbours import HOST
 from hyperscout_inference.fabric.network import Ints
@@ -73,7 +75,6 @@ class HostCables:
     kind: npt.NDArray[np.int8]
     shapes: Mask
     noted: Mask
-    _objects: Longs  # (n,) the `id()` of each row
 
     @property
     def interface(self) -> Ints:
@@ -88,12 +89,15 @@ class HostCables:
         """Return (n,) the switch port of each row as one number."""
         return join(self.chassis.at, self.port)
 
-    def with_rows(self, rows: Sequence[HostCable]) -> "HostCables":
-        """Return the columns of these rows. Rows of `self` that stay, the same objects, cost little."""
+    def with_rows(self, rows: Sequence[HostCable], same: Longs | None = None) -> "HostCables":
+        """Return the columns of these rows. Rows of `self` that stay, the same objects, cost little.
+
+        `same` (rows,): where each row is in `self`, -1 = nowhere; None = it is found out.
+        """
         if rows is self.rows:
             return self
-        objects = np.fromiter(map(id, rows), np.int64, len(rows))
-        same = _places(self._objects, objects)
+        if same is None:
+            same = _places(*(np.fromiter(map(id, x), np.int64, len(x)) for x in (self.rows, rows)))
         new = [rows[i] for i in np.flatnonzero(same < 0).tolist()]
 
         def column(old: Column[_Value], name: str) -> Column[_Value]:
@@ -115,14 +119,13 @@ class HostCables:
             numbers(self.kind, (row.kind for row in new)),
             numbers(self.shapes, (row.shapes for row in new)),
             numbers(self.noted, (bool(row.note) for row in new)),
-            objects,
         )
 
 
 _TEXTS: Column[str] = Column((), np.zeros(0, np.int32), {})
 _BOOLS = np.zeros(0, np.bool_)
 _NO_CABLES = HostCables(
-    (),
+    [],
     _TEXTS,
     _TEXTS,
     _TEXTS,
@@ -132,19 +135,48 @@ _NO_CABLES = HostCables(
     np.zeros(0, np.int8),
     _BOOLS,
     _BOOLS,
-    np.zeros(0, np.int64),
 )
+_FEW = 64  # hosts whose rows change at a time; with more, all rows are compared
 
 
 class KeptCables:
-    """Keeps the columns of the last rows, for the next ones."""
+    """Keeps the columns of the last rows, for the next ones. It takes the rows of each host, in order."""
 
     def __init__(self) -> None:
+        self._of_hosts: Sequence[Sequence[HostCable]] = ()
         self._kept = _NO_CABLES
 
-    def __call__(self, rows: Sequence[HostCable]) -> HostCables:
-        self._kept = found = self._kept.with_rows(rows)
+    def __call__(self, of_hosts: Sequence[Sequence[HostCable]]) -> HostCables:
+        before, kept = self._of_hosts, self._kept
+        changed = list(differing(before, of_hosts)) if len(before) == len(of_hosts) else None
+        if changed is None or len(changed) > _FEW:
+            found = kept.with_rows(list(chain.from_iterable(of_hosts)))
+        elif changed:
+            found = kept.with_rows(*_spliced(kept.rows, before, of_hosts, changed))
+        else:
+            found = kept
+        self._of_hosts, self._kept = of_hosts, found
         return found
+
+
+def _spliced(
+    rows: Sequence[HostCable],
+    before: Sequence[Sequence[HostCable]],
+    now: Sequence[Sequence[HostCable]],
+    changed: Sequence[int],
+) -> tuple[list[HostCable], Longs]:
+    """Return the rows with those of `changed` hosts as they are now, and where each row was, -1 = nowhere."""
+    ends = np.cumsum(np.fromiter(map(len, before), np.int64, len(before))).tolist()
+    found: list[HostCable] = []
+    same: list[Longs] = []
+    at = 0
+    for host in changed:
+        first, mine = ends[host] - len(before[host]), before[host]
+        found += [*rows[at:first], *now[host]]
+        known = [first + mine.index(row) if row in mine else -1 for row in now[host]]
+        same += [np.arange(at, first), np.array(known, np.int64)]
+        at = ends[host]
+    return [*found, *rows[at:]], np.concatenate([*same, np.arange(at, len(rows))])
 
 
 def join(one: Ints, other: Ints) -> Longs:

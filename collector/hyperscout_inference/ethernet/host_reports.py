@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, NamedTuple
 
 from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
@@ -53,16 +52,23 @@ def _report_of(node: str, ports: Sequence[LldpPort]) -> NodeReport:
     )
 
 
-def _plain_of(node: str, mine: NodeReport) -> tuple[HostCable, ...] | None:
-    return None if mine.dpus else mine.cables
-
-
 @memoized
 def _in_order(nodes: tuple[str, ...]) -> list[str]:
     return sorted(nodes)
 
 
-reports_of, _plain_cables = MemoByNode(_report_of), MemoByNode(_plain_of)
+def dpus_in(of_nodes: Mapping[str, NodeReport]) -> Sequence[Dpus]:
+    """Return what can be DPUs, of each node with some."""
+    return _some(_dpus_of(of_nodes))
+
+
+@memoized
+def _some(dpus: Mapping[str, Dpus]) -> list[Dpus]:
+    return [mine for mine in dpus.values() if mine]
+
+
+reports_of = MemoByNode(_report_of)
+_dpus_of: MemoByNode[NodeReport, Dpus] = MemoByNode(lambda _, mine: mine.dpus)
 _kept_cables = KeptCables()
 
 
@@ -79,15 +85,13 @@ def host_reports(
             return mine.cables
         return _cables(node, inputs.lldp[node], reports.own, dpus)
 
-    found: Iterable[Sequence[HostCable]]
-    plain = _plain_cables(of_nodes)
     if reports.own:
-        found = (_as_switches_call_them(cables_of(node), reports) for node in nodes)
-    elif are_dpus or None in plain.values():
-        found = map(cables_of, nodes)
+        found = [_as_switches_call_them(cables_of(node), reports) for node in nodes]
+    elif are_dpus or dpus_in(of_nodes):
+        found = list(map(cables_of, nodes))
     else:  # the common case
-        found = filter(None, map(plain.get, nodes))
-    cables = _kept_cables(list(chain.from_iterable(found)))
+        found = [of_nodes[node].cables for node in nodes]
+    cables = _kept_cables(found)
     by_hosts = HostReports(cables, frozenset(cables.chassis.values))
     if not reports.rows:
         return by_hosts

@@ -48,7 +48,7 @@ class AdapterOwners:
 def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topology | None) -> AdapterOwners:
     """Return the owners of all GUIDs that agents report. The order of the evidence does not matter."""
     reported = _reported(inputs.infiniband)
-    node, label, rivals = _claimed(reported, frozenset(inputs.silent).intersection(reported))
+    node, label, rivals = _claimed(reported, frozenset(filter(reported.__contains__, inputs.silent)))
     published = published_nodes(previous)
     moved = _moved(published, node)
     if not (rivals or moved):

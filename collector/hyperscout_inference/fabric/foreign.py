@@ -47,7 +47,13 @@ def any_foreign(names: Iterable[str]) -> bool:
 
 def reporting_nodes(inputs: FabricInputs, options: InferOptions) -> frozenset[str]:
     """Return the nodes that compute, whatever their names: those with an agent, and the cluster's."""
-    nodes = inputs.lldp, inputs.infiniband, inputs.gpus, inputs.answering, options.cluster_nodes or ()
+    return _reporting(
+        inputs.lldp, inputs.infiniband, inputs.gpus, inputs.answering, options.cluster_nodes or frozenset()
+    )
+
+
+@memoized  # within one inference
+def _reporting(*nodes: Collection[str]) -> frozenset[str]:
     return _union(*map(list, nodes))
 
 

@@ -115,6 +115,10 @@ class FabricInputs:
         default_factory=dict
     )  # by the name that a host announces, the node of another cluster; "" = nodes of two clusters have it
 
+    def is_heard(self, node: str) -> bool:
+        """Return whether the agent of a node reports something."""
+        return node in self.lldp or node in self.infiniband or node in self.answering
+
 
 @dataclass(frozen=True, slots=True)
 class InferOptions:

@@ -119,7 +119,7 @@ class Network:
     vanished: tuple[Vanished, ...] = ()
     down_ports: frozenset[tuple[str, str, int]] = frozenset()  # (host, adapter label, port) reported as down
     dark_ports: frozenset[tuple[str, str]] = frozenset()  # (host, Ethernet interface) without carrier
-    whole: frozenset[str] = frozenset()  # hosts that report all their ports as up
+    whole: Mapping[str, bool] = field(default_factory=dict)  # by host, whether it reports all its ports as up
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description
     sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not counted as a used port
     anomalies: tuple[Anomaly, ...] = ()  # found while fusing

@@ -15,7 +15,7 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, MAX_PORT, SWITCH, Sweep
 from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import contains, joined_hashes, links_at
-from hyperscout_topology.memo import MemoByNode
+from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
@@ -80,7 +80,7 @@ def _sweep(cable: Cable) -> Sweep:
 def with_guids(adapters: Guids, more: Sequence[int]) -> Guids:
     """Return the GUIDs with more of them; the same object if it has them all."""
     wanted = np.array(sorted(set(more)), np.uint64)
-    lacking = wanted[~np.isin(wanted, adapters)]
+    lacking = wanted[~contains(adapters[contains(wanted, adapters)], wanted)]
     return np.concatenate([adapters, lacking]) if len(lacking) else adapters
 
 
@@ -287,6 +287,11 @@ def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], 
 _ports_down = MemoByNode(_down)
 
 
+@memoized
+def _some_down(ports: Mapping[str, tuple[_End, ...]]) -> list[tuple[str, tuple[_End, ...]]]:
+    return sorted((node, down) for node, down in ports.items() if down)
+
+
 def drop_cables_reported_down(
     part: Part,
     guids: Guids,
@@ -300,7 +305,7 @@ def drop_cables_reported_down(
     node about the port does not count.
     """
     down: dict[int, int] = {}  # ports, and when they were reported
-    for node, reported in sorted((node, x) for node, x in _ports_down(inputs.infiniband).items() if x):
+    for node, reported in _some_down(_ports_down(inputs.infiniband)):
         for guid, port in reported:
             place = int(np.searchsorted(guids, np.uint64(guid)))
             if place < len(guids) and int(guids[place]) == guid and part.hosts[place] == node:

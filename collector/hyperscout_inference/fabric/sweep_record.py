@@ -18,7 +18,7 @@ from hyperscout_topology.topology import LinkTable, Topology
 
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.identify import claims as hosts_described
-from hyperscout_inference.fabric.network import distinct, with_id
+from hyperscout_inference.fabric.network import distinct, distinct_places, with_id
 
 Rows = npt.NDArray[np.intp]
 _Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
@@ -28,8 +28,8 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 class Record(NamedTuple):
-    """The published InfiniBand cables in columns. `guids`: the GUIDs of their ends, sorted; `a_at`, `b_at`:
-    where those of each cable are."""
+    """The published InfiniBand cables in columns. `guids`: the GUIDs of all published devices, sorted, the
+    same object while they stay; `a_at`, `b_at`: where those of each cable are."""
 
     a: _Words
     a_port: npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ class Comparison(NamedTuple):
 
 @lru_cache(maxsize=2)
 def record_of(table: LinkTable) -> Record:
-    guid = _guids_of(table.devices)
+    guid, guids, place = _guids_of(table.devices)
     port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
     swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
     rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
@@ -85,15 +85,14 @@ def record_of(table: LinkTable) -> Record:
     speed = np.array([x.speed_gbps for x in table.rates], np.float32)
     width = np.array([x.width for x in table.rates], np.int64).astype(np.uint8)
     rate = table.rate[rows][good]
-    ends = guid[a][good], a_port[good], guid[b][good], b_port[good]
-    guids = distinct(np.concatenate([ends[0], ends[2]]))
-    at = np.searchsorted(guids, ends[0]), np.searchsorted(guids, ends[2])
+    at = place[a][good], place[b][good]
+    ends = guids[at[0]], a_port[good], guids[at[1]], b_port[good]
     return Record(*ends, table.fabric[rows][good], speed[rate], width[rate], guids, *at)
 
 
 @memoized
-def _guids_of(devices: Sequence[str]) -> _Words:
-    """Return `guid_of` of each device."""
+def _guids_of(devices: Sequence[str]) -> tuple[_Words, _Words, Rows]:
+    """Return `guid_of` of each device, these GUIDs sorted, and where that of each device is."""
     rows = [row for row, text in enumerate(devices) if len(text) == 16]
     found = np.zeros(len(devices), np.uint64)
     try:
@@ -103,7 +102,7 @@ def _guids_of(devices: Sequence[str]) -> _Words:
     if len(parsed) != len(rows):  # another text has as many characters
         parsed = np.array([guid_of(devices[row]) for row in rows], ">u8")
     found[rows] = parsed
-    return found
+    return found, *distinct_places(found)
 
 
 def guid_of(text: str) -> int:
@@ -124,20 +123,67 @@ def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, 
     return _kept_comparisons(sweeps, record_of(table))
 
 
+class _Swept(NamedTuple):
+    """The devices and cables of a sweep. `guids`: sorted; `place`: where that of each device is. `is_switch`:
+    of each of `guids`, and False of no device (-1). `peers`: see `_peers`."""
+
+    guids: _Words
+    place: Rows
+    is_switch: npt.NDArray[np.bool_]
+    peers: tuple[_Ends, _Ends]
+
+
+def _swept(sweep: Sweep) -> _Swept:
+    guids, place = distinct_places(sweep.guid)
+    is_switch = _marked(len(guids) + 1, place[sweep.kind == SWITCH])
+    return _Swept(guids, place, is_switch, _peers(sweep, guids))
+
+
+class _Kept(NamedTuple):
+    """What is kept of a sweep: its place of each GUID of a record, -1 = none, and what it was found to change
+    in these columns of the record."""
+
+    swept: _Swept
+    guids: _Words
+    local: Rows
+    columns: tuple[npt.NDArray[Any], ...]
+    found: Comparison
+
+
 class _KeptComparisons:
     """Compares sweeps with a record, and keeps what it found for the next record: a change in one fabric
     leaves the cables of the others as they are. Older results are dropped. At a start they name each port.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Sweep, tuple[bytes, ...]], Comparison] = {}
+        self._kept: dict[Sweep, _Kept] = {}
 
     def __call__(self, sweeps: Sequence[Sweep], record: Record) -> tuple[Comparison, ...]:
-        fresh, found = dict[tuple[Sweep, tuple[bytes, ...]], Comparison](), list[Comparison]()
+        fresh, found = dict[Sweep, _Kept](), list[Comparison]()
         for sweep in sweeps:
-            rows, columns = _cables_of(sweep, record)
-            known = self._kept.get((sweep, columns))
-            fresh[sweep, columns] = one = _compare_cables(sweep, *columns) if known is None else known
+            known = self._kept.get(sweep)
+            swept = _swept(sweep) if known is None else known.swept
+            if known is not None and known.guids is record.guids:
+                local = known.local
+            else:
+                local = np.searchsorted(swept.guids, record.guids)
+                local[~contains(swept.guids, record.guids)] = -1
+            rows = _rows_of(local, record)
+            columns: tuple[npt.NDArray[Any], ...] = tuple(
+                column[rows]
+                for column in (record.a_at, record.a_port, record.b_at, record.b_port, record.fabric)
+            )
+            if (
+                known is None
+                or known.local is not local
+                or not all(map(np.array_equal, known.columns, columns))
+            ):
+                a, a_port, b, b_port, fabric = columns
+                ends = local[a] << 8 | a_port, local[b] << 8 | b_port
+                known = _Kept(
+                    swept, record.guids, local, columns, _compared_cables(sweep, swept, *ends, fabric)
+                )
+            fresh[sweep], one = known, known.found
             found.append(one._replace(moved=rows[one.moved], missing=rows[one.missing]))
         self._kept = fresh
         return tuple(found)
@@ -146,45 +192,34 @@ class _KeptComparisons:
 _kept_comparisons = _KeptComparisons()
 
 
-def _cables_of(sweep: Sweep, record: Record) -> tuple[Rows, tuple[bytes, ...]]:
-    """Return the rows of the record that may concern a sweep, and their columns.
-
-    Rows of fabrics without a device of the sweep change nothing.
-    """
-    shown = contains(np.sort(sweep.guid), record.guids)
+def _rows_of(local: Rows, record: Record) -> Rows:
+    """Return the rows of the record that may concern a sweep. Rows of fabrics without a device of the sweep
+    change nothing. `local`: see `_Kept`."""
+    shown = local >= 0
     fabrics = record.fabric[shown[record.a_at] | shown[record.b_at]]
     highest = int(record.fabric.max(initial=0))
-    rows = np.flatnonzero(_marked(highest + 1, fabrics)[record.fabric])
-    columns = (record.a, record.a_port, record.b, record.b_port, record.fabric)
-    return rows, tuple(column[rows].tobytes() for column in columns)
+    return np.flatnonzero(_marked(highest + 1, fabrics)[record.fabric])
 
 
-def _compare_cables(
-    sweep: Sweep, a_guid: bytes, a_port: bytes, b_guid: bytes, b_port: bytes, fabrics: bytes
+def _compared_cables(
+    sweep: Sweep, swept: _Swept, a: _Ends, b: _Ends, fabric: npt.NDArray[np.int32]
 ) -> Comparison:
-    """Compare a sweep with these cables, the columns of a record. Rows count from the first of them."""
-    ends = [np.frombuffer(one, np.uint64) for one in (a_guid, b_guid)]
-    fabric = np.frombuffer(fabrics, np.int32)
-    guids = distinct(np.concatenate([*ends, sweep.guid]))
-    a, b = (
-        np.searchsorted(guids, end) << 8 | np.frombuffer(port, np.int64)
-        for end, port in zip(ends, (a_port, b_port), strict=True)
-    )
-    own_ends, peers = _peers(sweep, guids)
-    at_a, at_b = _peer_of(a, own_ends, peers), _peer_of(b, own_ends, peers)
-    place = np.searchsorted(guids, sweep.guid)
-    is_switch = sweep.kind == SWITCH
-    swept = _marked(len(guids), place[is_switch])  # switches, by index of the device
-    touched = (at_a >= 0) | (at_b >= 0) | swept[a >> 8] | swept[b >> 8]
+    """Compare a sweep with the cables of a record with these ends, < 0 at a device that is not in the sweep.
+    Rows count from the first of them."""
+    at_a, at_b = _peer_of(a, *swept.peers), _peer_of(b, *swept.peers)
+    touched = (at_a >= 0) | (at_b >= 0) | swept.is_switch[a >> 8] | swept.is_switch[b >> 8]
     of_fabric = _marked(int(fabric.max(initial=0)) + 1, fabric[touched])[fabric]
     moved = ((at_a >= 0) & (at_a != b)) | ((at_b >= 0) & (at_b != a))
     missing = of_fabric & (at_a < 0) & (at_b < 0)
-    own, far = _ends_of(sweep, guids)
-    recorded = _marked(len(guids) << 8, np.concatenate([a, b]))
+    ends = np.concatenate([a, b])
+    ends = ends[ends >= 0]
+    recorded = _marked(len(swept.guids) << 8, ends)
+    own, far = swept.place[sweep.device] << 8 | sweep.port, swept.place[sweep.peer] << 8 | sweep.peer_port
     new = ~(recorded[own] | recorded[far])
+    is_switch = sweep.kind == SWITCH
     at_switches = is_switch[sweep.device] & is_switch[sweep.peer]
-    foreign = is_switch & ~_marked(len(guids), np.concatenate([a >> 8, b >> 8]))[place]
-    has_foreign = foreign[sweep.device] | foreign[sweep.peer]
+    foreign = swept.is_switch[:-1] & ~_marked(len(swept.guids), ends >> 8)
+    has_foreign = foreign[own >> 8] | foreign[far >> 8]
     known = int(np.count_nonzero(of_fabric))
     between = new & (at_switches | has_foreign) if known else np.zeros(len(new), np.bool_)
     return Comparison(
@@ -221,7 +256,9 @@ def other_kinds(sweep: Sweep, record: Record, switches: _Words) -> Rows:
     `switches`: the GUIDs of those in the record, sorted.
     """
     other = np.flatnonzero(contains(switches, sweep.guid) != (sweep.kind == SWITCH))
-    return other[contains(record.guids, sweep.guid[other])]
+    if not len(other):
+        return other
+    return other[contains(distinct(np.concatenate([record.a, record.b])), sweep.guid[other])]
 
 
 def share_a_device(one: Sweep, other: Sweep) -> bool:
@@ -238,7 +275,7 @@ def shows_all_of(one: Sweep, other: Sweep) -> bool:
         return False
     guids = distinct(np.concatenate([one.guid, other.guid]))
     ends, peers = _peers(one, guids)
-    return bool((peers == _peer_of(ends, *_peers(other, guids))).all())
+    return bool(((peers == _peer_of(ends, *_peers(other, guids))) & (peers != _SEVERAL)).all())
 
 
 def confirmed_rows(one: Sweep, other: Sweep, record: Record, rows: Rows, *, is_partial: bool) -> Rows:
@@ -369,21 +406,22 @@ def _ends_of(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
 
 
 def _peers(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
-    """Return the ends of the sweep's cables, sorted, and the end at the other side of each."""
+    """Return the ends of the sweep's cables, sorted, and the end at the other side of each: `_SEVERAL` where
+    there are two."""
     own, far = _ends_of(sweep, guids)
     pairs = np.sort(np.concatenate([own << 32 | far, far << 32 | own]))  # an end has less than 32 bits
-    return pairs >> 32, pairs & 0xFFFFFFFF
+    ends, peers = pairs >> 32, pairs & 0xFFFFFFFF
+    first = np.flatnonzero(np.diff(ends, prepend=-1))
+    last = np.append(first, len(ends))[1:] - 1
+    return ends[first], np.where(peers[first] == peers[last], peers[first], _SEVERAL)
 
 
 def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
-    """Return the other side of each end: -1 where the sweep has no cable, `_SEVERAL` where it has two."""
+    """Return the other side of each end, -1 where the sweep has no cable. `ends`, `peers`: see `_peers`."""
     if not len(ends):
         return np.full(len(at), -1, np.int64)
-    first = np.flatnonzero(np.r_[True, ends[1:] != ends[:-1]])
-    last = np.r_[first[1:], len(ends)] - 1
-    peer = np.where(peers[first] == peers[last], peers[first], _SEVERAL)
-    place = np.minimum(np.searchsorted(ends[first], at), len(first) - 1)
-    return np.where(ends[first][place] == at, peer[place], -1)
+    place = np.minimum(np.searchsorted(ends, at), len(ends) - 1)
+    return np.where(ends[place] == at, peers[place], -1)
 
 
 def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:

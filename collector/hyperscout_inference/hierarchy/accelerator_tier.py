@@ -13,7 +13,7 @@ domains, it is not joined. The tier of leaves does not appear because one host l
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,11 +59,12 @@ def with_accelerators(
     domains: AcceleratorDomains,
     past: Past,
     cluster: frozenset[str] | None,
-    heard: Collection[str],
+    is_heard: Callable[[str], bool],
 ) -> WithAccelerators:
     """Return the layers with the accelerator tier as innermost, if there are domains of several hosts.
 
-    `heard`: hosts whose agents report something. Of the others it is not known whether they have GPUs.
+    `is_heard`: whether the agent of a host reports something. Of the others it is not known whether they
+    have GPUs.
     """
     name = past.accelerator_tier()
     if not domains.adapters and name is None:
@@ -104,7 +105,7 @@ def with_accelerators(
             above = layers[depth + 1]
             child = np.concatenate([above.child, above.count + np.arange(len(extra))])
     suspicions = [*_faults(net, domains, group), *torn, *disputes]
-    suspicions += [_no_gpus(net, i, group, kinds) for i in mute if net.hosts[i] in heard]
+    suspicions += [_no_gpus(net, i, group, kinds) for i in mute if is_heard(net.hosts[i])]
     if layers[0].name not in in_use and _groups_nothing(layers[0], sizes, outer, past, former):
         return _without_leaf(result, sizes, suspicions)
     return WithAccelerators(result, suspicions, outer=1)

@@ -6,6 +6,7 @@ messages are absolute, so that a message stays the same while nothing changes.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter
 
@@ -80,6 +81,7 @@ _CONSISTENT = Condition(
     "Consistent", "True", "WiringMatches", "sources agree and no cable contradicts its peers"
 )
 _FRESH = Condition("Stale", "False", "EvidenceFresh", "evidence is within its limits")
+_IS_READY = {False: "AllNodesReady", True: "ChildrenReady"}  # by whether there are children
 NO_EVIDENCE = "no fabric shows it"  # of a node that is not ready
 
 
@@ -101,8 +103,11 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
     down = _below(topology.hypernodes, why_down)
     stale = _below(topology.hypernodes, facts.stale)
     stale_switches = _stale_switches(topology, facts.stale_switches)
+    concerned = by_hypernode.keys() | down.keys() | stale.keys() | stale_switches.keys()
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
+        if h.name not in concerned and not facts.failing:
+            return _quiet(len(h.nodes), bool(h.children), h.source, h.confidence)
         anomalies = by_hypernode.get(h.name, ())
         staleness = _stale(h, stale, facts.stale, stale_switches.get(h.name, {}))
         if staleness.nodes or staleness.switches:
@@ -117,7 +122,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
         return (
             _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
-            _consistent(h, anomalies),
+            _consistent(h.source, h.confidence, anomalies),
             staleness,
         )
 
@@ -127,6 +132,13 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
         return h if same else replace(h, conditions=found)
 
     return replace(topology, hypernodes=tuple(map(conditioned, topology.hypernodes)))
+
+
+@lru_cache(maxsize=1024)
+def _quiet(nodes: int, has_children: bool, source: str, confidence: float) -> tuple[Condition, ...]:
+    """Return the conditions of a HyperNode of which nothing is down, stale or suspect."""
+    ready = Condition("Ready", "True", _IS_READY[has_children], _ready_nodes(nodes, nodes))
+    return ready, _HEALTHY, _consistent(source, confidence, ()), _FRESH
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,19 +166,23 @@ def _below(hypernodes: Iterable[HyperNode], nodes: Collection[str]) -> dict[str,
     return found
 
 
+def _ready_nodes(ready: int, total: int) -> str:
+    return f"{ready} of {total} nodes ready"
+
+
 def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> Condition:
     total, below = len(h.nodes), down.get(h.name, _NONE_BELOW)
-    counts = f"{total - below.count} of {total} nodes ready"
+    counts = _ready_nodes(total - below.count, total)
     if not h.children:
         if not below.count:
-            return Condition("Ready", "True", "AllNodesReady", counts)
+            return Condition("Ready", "True", _IS_READY[False], counts)
         named = _some([f"{n} ({why[n]})" if why[n] else n for n in below.named])
         message = _bounded(f"{counts}; not ready: {named}")
         details = _details(why[n] for n in below.named)
         return Condition("Ready", "False", "NodesNotReady", message, nodes=below.named, details=details)
     whole = [c for c in h.children if down.get(c, _NONE_BELOW).whole]
     if not whole:
-        return Condition("Ready", "True", "ChildrenReady", counts)
+        return Condition("Ready", "True", _IS_READY[True], counts)
     message = f"{counts}; {len(whole)} of {len(h.children)} children have no ready node: {_some(whole)}"
     return Condition("Ready", "False", "ChildrenNotReady", _bounded(message))
 
@@ -253,7 +269,8 @@ def _degraded(
     return Condition("Degraded", "True", reasons[0], _bounded("; ".join(parts)))
 
 
-def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
+def _consistent(source: str, confidence: float, anomalies: Sequence[Anomaly]) -> Condition:
+    """`source`, `confidence`: of the HyperNode."""
     parts: list[str] = []
     reasons: list[str] = []
     for kind, reason, words in _INCONSISTENT if anomalies else ():
@@ -261,10 +278,10 @@ def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
         if details:
             reasons.append(reason)
             parts.append(f"{words}: {_some(sorted(details, key=natural_key), '; ')}")
-    if not parts and h.source == "latency":
-        message = f"inferred from latency alone, confidence {h.confidence:.2g}: no wiring evidence"
+    if not parts and source == "latency":
+        message = f"inferred from latency alone, confidence {confidence:.2g}: no wiring evidence"
         return Condition("Consistent", "True", "Inferred", message)
-    if not parts and h.source == "labels":
+    if not parts and source == "labels":
         message = "inferred from cloud labels of its nodes: no wiring evidence"
         return Condition("Consistent", "True", "Labelled", message)
     if not parts:
@@ -323,20 +340,16 @@ def _link_totals(
     if not names or not topology.links:
         return {}
     index = {name: i for i, name in enumerate(names)}
-    owner_of_switch: dict[str, int] = {}
-    for h in topology.hypernodes:  # by tier: a switch belongs to its lowest HyperNode
-        i = index.get(h.name, -1)
-        for switch in h.switches:
-            owner_of_switch.setdefault(switch, i)
-
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     level = _levels(table.devices, topology.adapters, switches)
-    by_switch = np.full(len(level), -1, np.int64)
-    rows = np.flatnonzero(level > 0)
-    by_switch[rows] = [owner_of_switch.get(table.devices[row], -1) for row in rows.tolist()]
-
+    number = np.array([*(index.get(h.name, -1) for h in topology.hypernodes), -1], np.int64)
+    home = _lowest(table.devices, *[h.switches for h in topology.hypernodes])
+    by_switch = np.where(level > 0, number[home], -1)
+    counts = by_switch >= 0
+    mine = np.flatnonzero(counts[table.a] | counts[table.b])
+    a, b = table.a[mine], table.b[mine]
     uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
-    for turned, (near, far) in enumerate(((table.a, table.b), (table.b, table.a))):
+    for turned, (near, far) in enumerate(((a, b), (b, a))):
         level_side = (level[near] == level[far]) & ((by_switch[near] != by_switch[far]) | (turned == 0))
         owner = by_switch[near[(level[near] > 0) & ((level[near] < level[far]) | level_side)]]
         uplinks += np.bincount(owner[owner >= 0], minlength=len(names))
@@ -352,6 +365,16 @@ def _link_totals(
         if anomaly.hypernode is not None and _ends(anomaly) not in present:
             totals[anomaly.hypernode, _link_class(anomaly, switches)] += 1
     return totals
+
+
+@memoized
+def _lowest(devices: Sequence[str], *switches: Sequence[str]) -> Longs:
+    """Return (devices,) the first HyperNode with this switch, -1 = none. `switches`: of each, by tier."""
+    at = positions(devices)
+    found = np.full(len(devices), -1, np.int64)
+    for number in range(len(switches) - 1, -1, -1):
+        found[[at[switch] for switch in switches[number] if switch in at]] = number
+    return found
 
 
 @memoized

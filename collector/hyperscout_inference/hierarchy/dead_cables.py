@@ -16,7 +16,7 @@ from hyperscout_topology.memo import positions
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
-from hyperscout_inference.fabric.part import join_port
+from hyperscout_inference.fabric.part import Mask, join_port
 from hyperscout_inference.hierarchy.history import LostCable, hosts_of
 
 
@@ -29,7 +29,7 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     if not lost:
         return net
     at = positions(net.ids)
-    if absent := {device for x in lost for device in x.devices} - at.keys():
+    if absent := {device for x in lost for device in x.devices if device not in at}:
         first, net = len(net.ids), _with_adapters(net, absent, previous)
         at = {**at, **{ident: i for i, ident in enumerate(net.ids[first:], first)}}
     known = [x for x in lost if at.keys() >= {*x.devices}]
@@ -76,10 +76,18 @@ def hosts_without_live_cables(net: Network, present: Network) -> frozenset[str]:
     """Return the hosts that only dead cables place. `present`: the network without these."""
     if net is present:
         return frozenset()
-    linked, live = np.zeros((2, len(net.hosts) + 1), np.bool_)  # the last one: no host
-    for marks, x in ((linked, net), (live, present)):
-        marks[x.host[np.concatenate([x.a[x.shapes], x.b[x.shapes]])]] = True
-    return frozenset(net.hosts[host] for host in np.flatnonzero((linked & ~live)[:-1]).tolist())
+    dead = ~_linked(present)
+    if dead[:-1].any():
+        dead &= _linked(net)
+    return frozenset(net.hosts[host] for host in np.flatnonzero(dead[:-1]).tolist())
+
+
+def _linked(net: Network) -> Mask:
+    """Return (hosts + 1,) which hosts have a cable of the compute fabric. The last one: no host."""
+    found = np.zeros(len(net.hosts) + 1, np.bool_)
+    for end in (net.a, net.b):
+        found[net.host[end[net.shapes]]] = True
+    return found
 
 
 def _with_adapters(net: Network, absent: Collection[str], previous: Topology) -> Network:
@@ -128,8 +136,10 @@ def _cables_up(
     """Return the numbers of cables of the compute fabric that lead up from these devices, by `_child` and
     switch."""
     wanted = {_child(net, device) for device in devices}
-    child = np.where(net.host >= 0, ~net.host, np.arange(len(net.ids)))
-    chosen = np.isin(child, list(wanted))
+    hosts = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
+    hosts[[~child for child in wanted if child < 0]] = True
+    chosen = hosts[net.host]
+    chosen[[child for child in wanted if child >= 0]] = True
     found: dict[int, Counter[str]] = {child: Counter() for child in wanted}
 
     def height(device: int) -> float:
@@ -185,7 +195,7 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
         )
     ]
     order = np.argsort(join_port(columns[0], columns[1]), kind="stable")  # nearly sorted: linear
-    row_of = np.argsort(order)
+    row_of = np.argsort(order) if net.notes else order
     a, a_port, b, b_port = (column[order] for column in columns)
     none = np.zeros(len(rows), np.int32)
     return replace(

@@ -1,13 +1,14 @@
 """Join the evidence of all sources into one `Network` (step 1 of inference)."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
+from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort
 from hyperscout_topology.connected_parts import connected_parts
 from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Endpoint, Topology
@@ -19,6 +20,8 @@ from hyperscout_inference.fabric.infiniband import infiniband
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct, unused
 from hyperscout_inference.fabric.part import Mask, Part
+
+_Fact = TypeVar("_Fact")
 
 
 def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Network:
@@ -36,10 +39,9 @@ def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None 
         mine = found.compute
         if options.compute_ports is None and ib is not None and shapes[0].any():
             shapes[0], mine = _chosen(ib, shapes[0], near, found, mine, inputs)
-        nodes = inputs.lldp.keys() | (options.cluster_nodes or frozenset())
-        own = set(found.part.ids)
-        taken = own.intersection(gpu.uuid for gpus in inputs.gpus.values() for gpu in gpus)
-        _rename_taken(found.part, taken.union(own.intersection(ib.ids) if ib is not None else ()), nodes)
+        others = _gpus(inputs.gpus), *([ib.ids] if ib is not None else [])
+        if (taken := _taken(found.part.ids, *others)) is not None:
+            _rename_taken(found.part, taken, inputs.lldp.keys() | (options.cluster_nodes or frozenset()))
         parts.append(found.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
@@ -177,9 +179,9 @@ def _join(
         vanished=tuple(
             v for part in parts for v in part.vanished
         ),  # only the first part (InfiniBand) has any
-        down_ports=frozenset(chain.from_iterable(_down_ports(inputs.infiniband).values())),
-        dark_ports=frozenset(chain.from_iterable(_dark_ports(inputs.lldp).values())),
-        whole=frozenset(chain.from_iterable(_whole(inputs.infiniband).values())),
+        down_ports=_all_down(_down_ports(inputs.infiniband)),
+        dark_ports=_all_dark(_dark_ports(inputs.lldp)),
+        whole=_whole(inputs.infiniband),
         claimed=_claimed(reporting_nodes(inputs, options), list(inputs.node_map.values()), measured),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
         anomalies=tuple(x for part in parts for x in part.anomalies),
@@ -206,8 +208,8 @@ def _down_of(node: str, ports: Sequence[InfinibandPort]) -> Collection[tuple[str
     )
 
 
-def _whole_of(node: str, ports: Sequence[InfinibandPort]) -> Collection[str]:
-    return (node,) if ports and all(port.state == "ACTIVE" for port in ports) else ()
+def _whole_of(node: str, ports: Sequence[InfinibandPort]) -> bool:
+    return bool(ports) and all(port.state == "ACTIVE" for port in ports)
 
 
 def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[tuple[str, str]]:
@@ -216,18 +218,34 @@ def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[tuple[str, str]
     return tuple((node, interface) for interface in sorted(dark - lit))
 
 
+def _of_all(found: Mapping[str, Iterable[_Fact]]) -> frozenset[_Fact]:
+    return frozenset(chain.from_iterable(found.values()))
+
+
 _down_ports, _whole, _dark_ports = MemoByNode(_down_of), MemoByNode(_whole_of), MemoByNode(_dark_of)
+_all_down, _all_dark = memoized(_of_all), memoized(_of_all)
 
 
-def _rename_taken(part: Part, taken: set[str], nodes: Collection[str]) -> None:
+@memoized
+def _taken(ids: Sequence[str], *others: Collection[str]) -> frozenset[str] | None:
+    """Return which ids are among the others; None if there are none, and none of `ids` is there twice."""
+    own = frozenset(ids)
+    taken = frozenset().union(*map(own.intersection, others))
+    return taken if taken or len(own) < len(ids) else None
+
+
+@memoized
+def _gpus(gpus: Mapping[str, Sequence[Gpu]]) -> list[str]:
+    return [gpu.uuid for mine in gpus.values() for gpu in mine]
+
+
+def _rename_taken(part: Part, taken: Collection[str], nodes: Collection[str]) -> None:
     """Change ids of an Ethernet part that are `taken`, or that others in it have: `ID (2)`.
 
     A chassis id is any text that a device announces. It can be a GUID, or the name of a host. `nodes`: names
     that keep their ids. Then come switches, and devices that only announce a name.
     """
     old = part.ids
-    if len(set(old)) == len(old) and taken.isdisjoint(old):
-        return
     used, ids = set(taken), list(old)
     rank = [
         0 if host in nodes else 1 if is_switch else 2

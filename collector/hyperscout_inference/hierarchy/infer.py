@@ -99,8 +99,7 @@ def infer(
         layers = with_latency(net, layers, inputs.pairs, past)
     found = accelerator_domains(inputs.gpus)
     found = replace(found, faults=[*found.faults, *disagreements], managed=frozenset(managed))
-    heard = inputs.lldp.keys() | inputs.infiniband.keys() | inputs.answering
-    family = with_accelerators(net, layers, found, past, options.cluster_nodes, heard)
+    family = with_accelerators(net, layers, found, past, options.cluster_nodes, inputs.is_heard)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)

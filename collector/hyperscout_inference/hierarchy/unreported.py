@@ -25,13 +25,13 @@ def unreported(lost: Sequence[LostCable], inputs: FabricInputs, previous: Topolo
     if not lost:
         return []
     host_of = hosts_of(previous)
-    heard = inputs.lldp.keys() | inputs.infiniband.keys()
     reporting = {port.chassis_id for ports in inputs.switch_ports.values() for port in ports}
     reporting |= {port.chassis_id for seen in inputs.tables for port in seen.table.ports}
 
     def is_unknown(x: LostCable) -> bool:
         if "lldp" in x.sources:
-            return not any(host_of.get(device, device) in heard for device in x.devices)
+            hosts = [host_of.get(device, device) for device in x.devices]
+            return not any(host in inputs.lldp or host in inputs.infiniband for host in hosts)
         return SWITCHES.issuperset(x.sources) and reporting.isdisjoint(x.devices)
 
     return [x for x in lost if is_unknown(x)]

@@ -47,7 +47,7 @@ def has_new_fabric(offered: Topology, published: Topology) -> bool:
 
 def _fabrics(topology: Topology) -> set[str]:
     table = table_of(topology.links)
-    return {table.fabrics[i] for i in np.unique(table.fabric).tolist()}
+    return {table.fabrics[i] for i in np.flatnonzero(np.bincount(table.fabric)).tolist()}
 
 
 def with_waiting(

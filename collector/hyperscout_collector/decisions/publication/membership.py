@@ -16,11 +16,13 @@ removal of the last node of a cluster always waits.
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Literal
 
 from hyperscout_formats.text.reporters import cluster_of
 from hyperscout_runtime.event_log import EventLog, copied
 from hyperscout_runtime.units import NS
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import HyperNode, Topology
 
 _ALWAYS_MAY_GO = 1
@@ -47,9 +49,14 @@ class Loss:
 NO_LOSS = Loss(frozenset(), frozenset())
 
 
-def nodes_of(hypernodes: Sequence[HyperNode]) -> set[str]:
+def nodes_of(hypernodes: Sequence[HyperNode]) -> frozenset[str]:
     """Returns all nodes of a tree."""
-    return {node for h in hypernodes if not h.children for node in h.nodes}
+    return _nodes_of(tuple([h.nodes for h in hypernodes if not h.children]))
+
+
+@memoized  # members change far less often than conditions
+def _nodes_of(nodes: tuple[tuple[str, ...], ...]) -> frozenset[str]:
+    return frozenset(chain.from_iterable(nodes))
 
 
 def by_cluster(nodes: Iterable[str]) -> dict[str, set[str]]:

@@ -140,6 +140,8 @@ def stamped(hypernodes: Iterable[HyperNode], before: Topology | None, now_ns: in
 
     def stamped_one(h: HyperNode) -> HyperNode:
         old = past.get(h.name)
+        if old is h:
+            return old
         if old is None:
             return replace(h, conditions=tuple(stamp(c, None) for c in h.conditions))
         known = {c.type: c for c in old.conditions}
