@@ -110,11 +110,12 @@ def _are_in(values: npt.NDArray[_Number], few: npt.NDArray[_Number]) -> npt.NDAr
 def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     """Links of `old` without a link in `new` between the same ends, in either order."""
     before, after = table_of(old), table_of(new)
-    a, b = _ends(after)
-    had, has = joined_hashes(*_ends(before)), joined_hashes(a, b)
+    had, has = _joined_ends(before), _joined_ends(after)
     rows, _ = unaligned(had, has)
     rows = rows[~_are_in(has, had[rows])]
-    rows = rows[~_are_in(joined_hashes(b, a), had[rows])] if len(rows) else rows
+    if len(rows):
+        a, b = _ends(after)
+        rows = rows[~_are_in(joined_hashes(b, a), had[rows])]
     return [before[i] for i in rows.tolist()]
 
 
@@ -213,7 +214,7 @@ def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
 @lru_cache(maxsize=3)  # all watchers compare a generation with the one before, and later with the next
 def _rows(table: LinkTable) -> _Hashes:
     """A hash of each whole row. The caller must not change the array."""
-    hashes = joined_hashes(*_ends(table))
+    hashes = _joined_ends(table)
     columns: tuple[tuple[Sequence[object], npt.NDArray[np.int32]], ...] = (
         (table.fabrics, table.fabric),
         (table.source_sets, table.sources),
@@ -235,6 +236,11 @@ def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
     return joined_hashes(devices[table.a], ports[table.a_port]), joined_hashes(
         devices[table.b], ports[table.b_port]
     )
+
+
+@lru_cache(maxsize=3)
+def _joined_ends(table: LinkTable) -> _Hashes:
+    return joined_hashes(*_ends(table))
 
 
 @memoized  # the devices stay where only links change

@@ -4,14 +4,16 @@ One changed report then costs the work that depends on it: most arguments of mos
 equal in successive inferences of a collector. `hyperscout infer` calls each function once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Generic, NamedTuple, TypeVar, TypeVarTuple
+from typing import Generic, TypeVar, TypeVarTuple
 
 import numpy as np
 
 from hyperscout_topology.topology import Adapter
 
+_Value = TypeVar("_Value")
 _Evidence = TypeVar("_Evidence")
 _Found = TypeVar("_Found")
 _Arguments = TypeVarTuple("_Arguments")
@@ -19,57 +21,74 @@ _Arguments = TypeVarTuple("_Arguments")
 _AT_ONCE = 64  # values of nodes that are compared in one step
 
 
+class Followed(dict[str, _Value]):
+    """Values by node, which say how they differ from earlier ones. They may not be changed."""
+
+    __slots__ = ("__weakref__", "_before", "_changed")
+    _before: "weakref.ref[Followed[_Value]] | None"
+    _changed: Collection[str]
+
+    def __init__(self, values: Mapping[str, _Value] | None = None) -> None:
+        super().__init__(values or {})
+        self._before, self._changed = None, ()
+
+    def after(self, changes: Mapping[str, _Value | None]) -> "Followed[_Value]":
+        """Return these values with others of some nodes; None = the node has none any more."""
+        found = Followed(self)
+        for node, value in changes.items():
+            if value is None:
+                found.pop(node, None)
+            else:
+                found[node] = value
+        found._before, found._changed = weakref.ref(self), changes.keys()
+        return found
+
+    def since(self, earlier: Mapping[str, _Value]) -> Collection[str] | None:
+        """Return the nodes that may differ from the earlier values, None = they are not known."""
+        if self is earlier:
+            return ()
+        return self._changed if self._before is not None and self._before() is earlier else None
+
+
 class MemoByNode(Generic[_Evidence, _Found]):
     """Calls a function with each node and its evidence, and keeps a result while that evidence is equal.
 
-    The inputs of a collector share the objects of nodes that did not change: Python compares lists of them
-    by identity, and looks only at nodes of lists that differ. The function depends on nothing
-    but its arguments. Neither the evidence nor its results nor what is returned may be changed; it is the
-    same object while all results are equal. The order of nodes is not that of the evidence.
+    The inputs of a collector know which nodes changed. Others share the objects of nodes that did not: Python
+    compares lists of them by identity, and looks only at nodes of lists that differ. The function depends on
+    nothing but its arguments, and returns no None. Neither the evidence nor its results nor what is returned
+    may be changed; it is the same object while all results are equal. The order of nodes is not that of the
+    evidence.
     """
 
     def __init__(self, function: Callable[[str, _Evidence], _Found]) -> None:
         self._function = function
         # Calls in other threads see the old evidence and results, or the new ones.
-        self._last: tuple[Mapping[str, _Evidence], dict[str, _Found]] = {}, {}
+        self._last: tuple[Mapping[str, _Evidence], Followed[_Found]] = {}, Followed()
 
     def __call__(self, evidence: Mapping[str, _Evidence]) -> Mapping[str, _Found]:
         known, found = self._last
-        changed, are_same_nodes = _changes(known, evidence)
-        if not are_same_nodes:
-            found = {node: found[node] for node in evidence if node in found}
-        fresh = {node: self._function(node, evidence[node]) for node in changed}
-        if any(node not in found or found[node] != mine for node, mine in fresh.items()):
-            found = {**found, **fresh}
+        fresh: dict[str, _Found | None] = {}
+        for node in changed_nodes(known, evidence):
+            mine = self._function(node, evidence[node]) if node in evidence else None
+            if mine is None or node not in found or found[node] != mine:
+                fresh[node] = mine
+        if fresh:
+            found = found.after(fresh)
         self._last = evidence, found
         return found
 
 
-class _Changes(NamedTuple):
-    """`nodes`: those of the later evidence whose evidence was not there or another one."""
-
-    nodes: Sequence[str]
-    are_same_nodes: bool
-
-
-_KEPT = 8  # many functions take the evidence of one kind
-_kept: tuple[tuple[Mapping[str, object], Mapping[str, object], _Changes], ...] = ()
-
-
-def _changes(before: Mapping[str, object], now: Mapping[str, object]) -> _Changes:
-    """Return what changed. Evidence that was just compared is not compared again."""
-    if before is now:
-        return _Changes((), True)
-    global _kept  # noqa: PLW0603 - a cache; a thread may drop what another has kept
-    for one, other, changes in _kept:
-        if one is before and other is now:
-            return changes
+def changed_nodes(before: Mapping[str, object], now: Mapping[str, object]) -> Sequence[str]:
+    """Return the nodes with another value or without one now."""
+    known = now.since(before) if isinstance(now, Followed) else None
+    if known is not None:
+        return [node for node in known if before.get(node) != now.get(node)]
     nodes, values = list(now), list(now.values())
-    are_same_nodes = nodes == list(before)
-    known = list(before.values()) if are_same_nodes else list(map(before.get, nodes))
-    changes = _Changes([nodes[i] for i in differing(known, values)], are_same_nodes)
-    _kept = ((before, now, changes), *_kept[: _KEPT - 1])
-    return changes
+    earlier = list(before)
+    if nodes == earlier:
+        return [nodes[i] for i in differing(list(before.values()), values)]
+    changed = [nodes[i] for i in differing(list(map(before.get, nodes)), values)]
+    return [*changed, *(node for node in earlier if node not in now)]
 
 
 def differing(known: Sequence[object], values: Sequence[object]) -> Iterator[int]:
@@ -95,8 +114,11 @@ def memoized(function: Callable[[*_Arguments], _Found]) -> Callable[[*_Arguments
         nonlocal last
         known = last
         if known is None or len(known[0]) != len(args) or not all(map(_same, known[0], args)):
-            last = known = args, function(*args)
-        return known[1]
+            found = function(*args)
+        else:
+            found = known[1]
+        last = args, found  # the next arguments are rather these objects than equal earlier ones
+        return found
 
     return call
 

@@ -7,7 +7,7 @@ costs the work for one node and a copy of the tables.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from hyperscout_formats.facts.facts import (
     Gpu,
@@ -19,6 +19,7 @@ from hyperscout_formats.facts.facts import (
 )
 from hyperscout_formats.text.reporters import DEVICE_PROBE
 from hyperscout_runtime.units import NS
+from hyperscout_topology.memo import Followed
 
 from hyperscout_collector.evidence.measurements import Measured, PairGrace, PairTables, measured_by
 from hyperscout_collector.evidence.rows import FAILED, SAME_CLOCK_NS, Row, SweepFact
@@ -55,6 +56,23 @@ class _Times:
     failed_ns: int  # time of the newest reading, where all readings failed
 
 
+class _Table(Generic[_T]):
+    """What reporters say. A snapshot takes over what did not change since the one before."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, _T | None] = {}
+        self._last = Followed[_T]()
+
+    def set(self, name: str, value: _T) -> None:
+        """Set the value of a reporter; an empty one removes it."""
+        self._changes[name] = value or None
+
+    def snapshot(self) -> Followed[_T]:
+        if self._changes:
+            self._last, self._changes = self._last.after(self._changes), {}
+        return self._last
+
+
 class InputsView:
     """Follows the evidence. Call `touch` with the reporters that were loaded at the start.
 
@@ -68,16 +86,16 @@ class InputsView:
         self._state = state
         self._stale_after_ns = int(stale_after_s * NS)
         self._started_ns = started_ns
-        self._lldp: dict[str, tuple[LldpPort, ...]] = {}
-        self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
-        self._infiniband_at_ns: dict[str, int] = {}
-        self._infiniband_up_ns: dict[str, dict[tuple[int, int], int]] = {}
-        self._gpus: dict[str, tuple[Gpu, ...]] = {}
+        self._lldp = _Table[tuple[LldpPort, ...]]()
+        self._infiniband = _Table[tuple[InfinibandPort, ...]]()
+        self._infiniband_at_ns = _Table[int]()
+        self._infiniband_up_ns = _Table[dict[tuple[int, int], int]]()
+        self._gpus = _Table[tuple[Gpu, ...]]()
         self._latency: dict[str, Measured] = {}
         self._pair_grace = PairGrace()
         self.tables = PairTables()
-        self._nccl: dict[str, tuple[NcclRun, ...]] = {}
-        self._switch_ports: dict[str, tuple[SwitchPort, ...]] = {}
+        self._nccl = _Table[tuple[NcclRun, ...]]()
+        self._switch_ports = _Table[tuple[SwitchPort, ...]]()
         self._tables: dict[str, tuple[TableReading, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._device_seen_ns: dict[str, int] = {}
@@ -98,15 +116,15 @@ class InputsView:
             rows = list(self._state.rows_of_node(name))
             node, times = _node(rows), _times(rows)
             self._set_times(name, times)
-            _set(self._lldp, name, node.lldp)
-            _set(self._infiniband, name, node.infiniband)
-            _set(self._gpus, name, node.gpus)
+            self._lldp.set(name, node.lldp)
+            self._infiniband.set(name, node.infiniband)
+            self._gpus.set(name, node.gpus)
             before = self._latency.get(name)
             measured = measured_by(node.latency, before)
             self._pair_grace.touch(name, before, measured, times.seen_ns)
             _set(self._latency, name, measured)
-            _set(self._nccl, name, node.nccl)
-            _set(self._switch_ports, name, node.switch_ports)
+            self._nccl.set(name, node.nccl)
+            self._switch_ports.set(name, node.switch_ports)
             _set(self._tables, name, node.tables)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
@@ -119,8 +137,8 @@ class InputsView:
             self._set_times(name, _times(list(self._state.rows_of_node(name))))
 
     def _set_times(self, name: str, times: _Times) -> None:
-        _set(self._infiniband_up_ns, name, times.infiniband_up_ns)
-        _set(self._infiniband_at_ns, name, times.infiniband_at_ns)
+        self._infiniband_up_ns.set(name, times.infiniband_up_ns)
+        self._infiniband_at_ns.set(name, times.infiniband_at_ns)
         _set(self._seen_ns, name, times.seen_ns)
         _set(self._device_seen_ns, name, times.device_seen_ns)
         _set(self._failed_ns, name, times.failed_ns)
@@ -141,20 +159,20 @@ class InputsView:
         if fresh is not None:
             self.next_stale_ns = max(fresh, self._started_ns) + self._stale_after_ns + 1
         return Snapshot(
-            dict(self._lldp),
-            dict(self._infiniband),
-            dict(self._infiniband_at_ns),
-            dict(self._gpus),
+            self._lldp.snapshot(),
+            self._infiniband.snapshot(),
+            self._infiniband_at_ns.snapshot(),
+            self._gpus.snapshot(),
             self._pair_grace.added_to(self._latency, now_ns),
-            dict(self._nccl),
-            dict(self._switch_ports),
+            self._nccl.snapshot(),
+            self._switch_ports.snapshot(),
             tables,
             tuple(row for rows in self._sweeps.values() for row in rows),
             stale,
             limit_ns,
             self.tables,
             frozenset(self._unsure),
-            dict(self._infiniband_up_ns),
+            self._infiniband_up_ns.snapshot(),
         )
 
     def measured(self) -> dict[str, Measured]:

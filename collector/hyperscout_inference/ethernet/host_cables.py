@@ -3,6 +3,7 @@
 Columns are made of the earlier columns where rows stay, so one changed row costs little.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.link_changes import unaligned
-from hyperscout_topology.memo import differing
+from hyperscout_topology.memo import changed_nodes
 
 from hyperscout_inference.ethernet.neighbours import HOST
 from hyperscout_inference.fabric.network import Ints
 from hyperscout_inference.fabric.part import Longs, Mask
 
+_HOST = attrgetter("host")
 _Value = TypeVar("_Value")
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -140,43 +142,42 @@ _FEW = 64  # hosts whose rows change at a time; with more, all rows are compared
 
 
 class KeptCables:
-    """Keeps the columns of the last rows, for the next ones. It takes the rows of each host, in order."""
+    """Keeps the columns of the last rows, for the next ones. It takes the rows of each host.
+
+    The rows of all hosts are in the order of hosts.
+    """
 
     def __init__(self) -> None:
-        self._of_hosts: Sequence[Sequence[HostCable]] = ()
+        self._of_hosts: Mapping[str, Sequence[HostCable]] = {}
         self._kept = _NO_CABLES
 
-    def __call__(self, of_hosts: Sequence[Sequence[HostCable]]) -> HostCables:
-        before, kept = self._of_hosts, self._kept
-        changed = list(differing(before, of_hosts)) if len(before) == len(of_hosts) else None
-        if changed is None or len(changed) > _FEW:
-            found = kept.with_rows(list(chain.from_iterable(of_hosts)))
+    def __call__(self, of_hosts: Mapping[str, Sequence[HostCable]]) -> HostCables:
+        changed = changed_nodes(self._of_hosts, of_hosts)
+        if len(changed) > _FEW or not all(host in of_hosts and host in self._of_hosts for host in changed):
+            rows = chain.from_iterable(map(of_hosts.__getitem__, sorted(of_hosts)))
+            self._kept = self._kept.with_rows(list(rows))
         elif changed:
-            found = kept.with_rows(*_spliced(kept.rows, before, of_hosts, changed))
-        else:
-            found = kept
-        self._of_hosts, self._kept = of_hosts, found
-        return found
+            self._kept = self._kept.with_rows(*self._spliced(of_hosts, sorted(changed)))
+        self._of_hosts = of_hosts
+        return self._kept
 
-
-def _spliced(
-    rows: Sequence[HostCable],
-    before: Sequence[Sequence[HostCable]],
-    now: Sequence[Sequence[HostCable]],
-    changed: Sequence[int],
-) -> tuple[list[HostCable], Longs]:
-    """Return the rows with those of `changed` hosts as they are now, and where each row was, -1 = nowhere."""
-    ends = np.cumsum(np.fromiter(map(len, before), np.int64, len(before))).tolist()
-    found: list[HostCable] = []
-    same: list[Longs] = []
-    at = 0
-    for host in changed:
-        first, mine = ends[host] - len(before[host]), before[host]
-        found += [*rows[at:first], *now[host]]
-        known = [first + mine.index(row) if row in mine else -1 for row in now[host]]
-        same += [np.arange(at, first), np.array(known, np.int64)]
-        at = ends[host]
-    return [*found, *rows[at:]], np.concatenate([*same, np.arange(at, len(rows))])
+    def _spliced(
+        self, of_hosts: Mapping[str, Sequence[HostCable]], changed: Sequence[str]
+    ) -> tuple[list[HostCable], Longs]:
+        """Return the rows with those of `changed` hosts as they are now, and where each row was, -1 =
+        nowhere."""
+        rows, before = list(self._kept.rows), self._of_hosts
+        same: list[Longs] = []
+        last = len(rows)
+        for host in reversed(changed):
+            mine, now = before[host], of_hosts[host]
+            first = bisect_left(rows, host, key=_HOST)
+            at = first + len(mine)
+            rows[first:at] = now
+            known = [first + mine.index(row) if row in mine else -1 for row in now]
+            same += [np.arange(at, last), np.array(known, np.int64)]
+            last = first
+        return rows, np.concatenate([np.arange(last), *reversed(same)])
 
 
 def join(one: Ints, other: Ints) -> Longs:
@@ -200,10 +201,8 @@ def _places(old: Longs, new: Longs) -> Longs:
 
 def _filled(old: npt.NDArray[_Number], same: Longs, new: Sequence[Any]) -> npt.NDArray[_Number]:
     """Return the old numbers at `same`, and the new ones in order where that is -1."""
-    found = np.empty(len(same), old.dtype)
-    stays = same >= 0
-    found[stays] = old[same[stays]]
-    found[~stays] = new
+    found = old[same] if len(old) else np.empty(len(same), old.dtype)
+    found[same < 0] = new
     return found
 
 

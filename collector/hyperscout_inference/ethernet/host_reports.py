@@ -52,11 +52,6 @@ def _report_of(node: str, ports: Sequence[LldpPort]) -> NodeReport:
     )
 
 
-@memoized
-def _in_order(nodes: tuple[str, ...]) -> list[str]:
-    return sorted(nodes)
-
-
 def dpus_in(of_nodes: Mapping[str, NodeReport]) -> Sequence[Dpus]:
     """Return what can be DPUs, of each node with some."""
     return _some(_dpus_of(of_nodes))
@@ -69,6 +64,7 @@ def _some(dpus: Mapping[str, Dpus]) -> list[Dpus]:
 
 reports_of = MemoByNode(_report_of)
 _dpus_of: MemoByNode[NodeReport, Dpus] = MemoByNode(lambda _, mine: mine.dpus)
+_cables_of: MemoByNode[NodeReport, Sequence[HostCable]] = MemoByNode(lambda _, mine: mine.cables)
 _kept_cables = KeptCables()
 
 
@@ -76,7 +72,6 @@ def host_reports(
     of_nodes: Mapping[str, NodeReport], inputs: FabricInputs, reports: SwitchReports, dpus: Dpus
 ) -> HostReports:
     """Return what all hosts report. `of_nodes`: what `reports_of` returns for their reports."""
-    nodes = _in_order(tuple(inputs.lldp))
     are_dpus = frozenset(dpus)
 
     def cables_of(node: str) -> Sequence[HostCable]:
@@ -85,17 +80,18 @@ def host_reports(
             return mine.cables
         return _cables(node, inputs.lldp[node], reports.own, dpus)
 
+    by_node: Mapping[str, Sequence[HostCable]]
     if reports.own:
-        found = [_as_switches_call_them(cables_of(node), reports) for node in nodes]
+        by_node = {node: _as_switches_call_them(cables_of(node), reports) for node in of_nodes}
     elif are_dpus or dpus_in(of_nodes):
-        found = list(map(cables_of, nodes))
+        by_node = {node: cables_of(node) for node in of_nodes}
     else:  # the common case
-        found = [of_nodes[node].cables for node in nodes]
-    cables = _kept_cables(found)
+        by_node = _cables_of(of_nodes)
+    cables = _kept_cables(by_node)
     by_hosts = HostReports(cables, frozenset(cables.chassis.values))
     if not reports.rows:
         return by_hosts
-    for node in nodes:
+    for node in sorted(inputs.lldp):
         for port in inputs.lldp[node]:
             jack = Jack(node, port.interface)
             carrier, speed_mbps = by_hosts.states.get(jack, (False, 0))

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from hyperscout_topology.memo import memoized
+from hyperscout_topology.memo import MemoByNode, memoized
 
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.part import Part
@@ -47,18 +47,16 @@ def any_foreign(names: Iterable[str]) -> bool:
 
 def reporting_nodes(inputs: FabricInputs, options: InferOptions) -> frozenset[str]:
     """Return the nodes that compute, whatever their names: those with an agent, and the cluster's."""
-    return _reporting(
-        inputs.lldp, inputs.infiniband, inputs.gpus, inputs.answering, options.cluster_nodes or frozenset()
-    )
+    nodes = _with_lldp(inputs.lldp), _with_infiniband(inputs.infiniband), _with_gpus(inputs.gpus)
+    return _union(*nodes, inputs.answering, options.cluster_nodes or frozenset())
 
 
-@memoized  # within one inference
-def _reporting(*nodes: Collection[str]) -> frozenset[str]:
-    return _union(*map(list, nodes))
+# The same objects while the nodes are the same.
+_with_lldp, _with_infiniband, _with_gpus = [MemoByNode[object, bool](lambda *_: True) for _ in range(3)]
 
 
 @memoized
-def _union(*names: list[str]) -> frozenset[str]:
+def _union(*names: Collection[str]) -> frozenset[str]:
     return frozenset().union(*names)
 
 

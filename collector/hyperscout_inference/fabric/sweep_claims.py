@@ -138,7 +138,7 @@ class _Judge:
     def __init__(self, claims: Sequence[SweepClaim], previous: Topology | None, witnesses: Witnesses) -> None:
         self._record = record_of(table_of(previous.links if previous is not None else ()))
         self._switches = _guids_of(previous.switches if previous is not None else ())
-        kinds = [other_kinds(claim.sweep, self._record, self._switches) for claim in claims]
+        kinds = other_kinds(tuple(claim.sweep for claim in claims), self._record, self._switches)
         self._other_kinds = [self._only_there(i, claims, kinds) for i in range(len(claims))]
         self._claims = [
             self._with_recorded_kinds(claim, devices)
@@ -377,10 +377,10 @@ class _Judge:
         if end is None:
             return False
         for j in self._others(i):
-            if known[j]:
-                sweep = self._claims[j].sweep
-                mine = (sweep.port == end[1]) & (sweep.guid[sweep.device] == np.uint64(end[0]))
-                if any(guid and guid != self._claims[i].port_guid for guid in sweep.port_guid[mine].tolist()):
+            sweep = self._claims[j].sweep
+            for device in np.flatnonzero(sweep.guid == np.uint64(end[0])).tolist() if known[j] else []:
+                guids = sweep.port_guid[(sweep.device == device) & (sweep.port == end[1])].tolist()
+                if any(guid and guid != self._claims[i].port_guid for guid in guids):
                     return True
         return False
 

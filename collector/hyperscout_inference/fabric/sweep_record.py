@@ -250,15 +250,21 @@ def _ports(sweep: Sweep, rows: Rows) -> tuple[PortShown, ...]:
     return tuple(PortShown(row, int(sweep.guid[at]), port, host[at]) for row, at, port in shown)
 
 
-def other_kinds(sweep: Sweep, record: Record, switches: _Words) -> Rows:
-    """Return the devices of the sweep that are a switch there and none in the record, or the reverse.
+def other_kinds(sweeps: tuple[Sweep, ...], record: Record, switches: _Words) -> list[Rows]:
+    """Return the devices of each sweep that are a switch there and none in the record, or the reverse.
 
     `switches`: the GUIDs of those in the record, sorted.
     """
-    other = np.flatnonzero(contains(switches, sweep.guid) != (sweep.kind == SWITCH))
-    if not len(other):
-        return other
-    return other[contains(distinct(np.concatenate([record.a, record.b])), sweep.guid[other])]
+    found = _other_kinds(sweeps, switches)
+    if not any(map(len, found)):
+        return found
+    guids = distinct(np.concatenate([record.a, record.b]))
+    return [rows[contains(guids, sweep.guid[rows])] for sweep, rows in zip(sweeps, found, strict=True)]
+
+
+@memoized
+def _other_kinds(sweeps: tuple[Sweep, ...], switches: _Words) -> list[Rows]:
+    return [np.flatnonzero(contains(switches, x.guid) != (x.kind == SWITCH)) for x in sweeps]
 
 
 def share_a_device(one: Sweep, other: Sweep) -> bool:

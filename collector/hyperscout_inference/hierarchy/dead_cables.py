@@ -176,6 +176,8 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
     moved = np.array([place[text] for text in net.port_texts], np.int32)
 
     def renumbered(ports: Ints) -> Ints:
+        if len(ordered) == len(net.port_texts):
+            return ports
         found = ports.copy()
         has_name = ports >= PORT_TEXTS
         found[has_name] = moved[ports[has_name] - PORT_TEXTS]

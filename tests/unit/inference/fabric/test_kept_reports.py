@@ -165,16 +165,19 @@ CABLE = st.builds(
 @given(st.lists(CABLE, max_size=12), st.data())
 def test_columns_are_those_of_the_rows(pool: list[HostCable], data: st.DataObject) -> None:
     kept = KeptCables()
-    some = st.lists(st.sampled_from(pool), max_size=4).map(tuple) if pool else st.just(())
-    of_hosts: list[tuple[HostCable, ...]] = []
+    some = st.lists(st.sampled_from(pool), max_size=4) if pool else st.just([])
+    of_hosts: dict[str, tuple[HostCable, ...]] = {}
     for _ in range(4):
-        if data.draw(st.booleans()):  # other hosts
-            of_hosts = data.draw(st.lists(some, max_size=4))
-        else:  # some of their reports are others
-            of_hosts = [data.draw(some) if data.draw(st.booleans()) else mine for mine in of_hosts]
-        rows = [*chain.from_iterable(of_hosts)]
+        others = data.draw(st.lists(TEXT, max_size=2))  # other hosts
+        of_hosts = {
+            host: of_hosts[host] for host in of_hosts if host not in others or data.draw(st.booleans())
+        }
+        changed = {*others, *(host for host in of_hosts if data.draw(st.booleans()))}
+        more = {host: tuple(x._replace(host=host) for x in data.draw(some)) for host in sorted(changed)}
+        of_hosts = {**of_hosts, **more}
+        rows = [*chain.from_iterable(of_hosts[host] for host in sorted(of_hosts))]
         found = kept(of_hosts)
-        assert exactly(found) == exactly(KeptCables()([rows]))
+        assert exactly(found) == exactly(KeptCables()(of_hosts))
         at = [found.host, found.chassis, found.sources, found.heard]
         columns = [[column.values[i] for i in column.at.tolist()] for column in at]
         assert list(zip(*columns, strict=True)) == [(x.host, x.chassis, x.sources, x.heard) for x in rows]
