@@ -113,6 +113,10 @@ def _slowed(cables: HostCables, chosen: Mask, fastest_mbps: npt.NDArray[np.float
     by its address alone has no namesakes: there most host cables of its switch compute.
     """
     speed, chassis = cables.speed_mbps, cables.chassis.at
+    peer = np.where(fastest_mbps > speed, fastest_mbps, usual_mbps)
+    slowed = ~chosen & cables.shapes & (speed * _FAR_SLOWER > peer)
+    if not slowed.any():  # the common case
+        return slowed
     of_hosts = cables.kind == HOST
     leaves, on_switch = (
         np.bincount(chassis[rows], minlength=len(cables.chassis.values))[chassis]
@@ -122,8 +126,7 @@ def _slowed(cables: HostCables, chosen: Mask, fastest_mbps: npt.NDArray[np.float
         np.bincount(cables.interface[rows], minlength=len(cables.texts.values))[cables.interface]
         for rows in (chosen, of_hosts)
     )
-    peer = np.where(fastest_mbps > speed, fastest_mbps, usual_mbps)
-    slowed = ~chosen & cables.shapes & (speed * _FAR_SLOWER > peer) & (leaves > 0)
+    slowed &= leaves > 0
     at = np.flatnonzero(slowed)
     by_address = np.zeros(len(slowed), np.bool_)
     by_address[at] = [is_mac(cables.rows[i].interface) for i in at.tolist()]

@@ -150,7 +150,8 @@ def _join(
         a.append(part.a + np.int32(offset))
         b.append(part.b + np.int32(offset))
         for column, out in ((part.a_port, a_port), (part.b_port, b_port)):
-            out.append(np.where(column >= PORT_TEXTS, column + np.int32(len(texts)), column).astype(np.int32))
+            moved = np.where(column >= PORT_TEXTS, column + np.int32(len(texts)), column) if texts else column
+            out.append(moved.astype(np.int32, copy=False))
         texts += part.port_texts
     bools = [np.zeros(0, np.bool_)]
     unclaimed = np.zeros(len(hosts), np.bool_)

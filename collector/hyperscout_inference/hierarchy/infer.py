@@ -31,7 +31,7 @@ from hyperscout_inference.fabric.accelerators import accelerator_domains, with_o
 from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_inference.fabric.managed_nvlink import with_managed
-from hyperscout_inference.fabric.network import Ints, Network, distinct
+from hyperscout_inference.fabric.network import Ints, Network, distinct, distinct_places
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.opaque import as_published, with_latency
 from hyperscout_inference.grouping.past import former_domains, past_of
@@ -346,9 +346,11 @@ def _links(net: Network) -> Sequence[Link]:
     used[both] = True
     ports = np.flatnonzero(used)
     index = (np.cumsum(used, dtype=np.int32) - 1)[both]
-    mbps = np.round(np.where(net.rate_gbps < MAX_GBPS, net.rate_gbps, 0).astype(np.float64) * 1000)
-    code = mbps.astype(np.int64) << 8 | net.width
-    codes = distinct(code)
+    rates = net.rate_gbps.view(np.uint32).astype(np.int64) << 8 | net.width
+    pairs = distinct(rates)
+    gbps = (pairs >> 8).astype(np.uint32).view(np.float32)
+    mbps = np.round(np.where(gbps < MAX_GBPS, gbps, 0).astype(np.float64) * 1000).astype(np.int64)
+    codes, code = distinct_places(mbps << 8 | (pairs & 0xFF))
     return LinkTable(
         net.ids,
         [net.port_text(p) or "" for p in ports.tolist()],
@@ -361,6 +363,6 @@ def _links(net: Network) -> Sequence[Link]:
         index[len(net.a) :],
         net.fabric,
         net.sources,
-        np.searchsorted(codes, code).astype(np.int32),
+        code.astype(np.int32)[np.searchsorted(pairs, rates)],
         net.notes,
     )

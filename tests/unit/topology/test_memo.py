@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_topology.memo import MemoByNode, memoized, positions
+from hyperscout_topology.memo import Followed, MemoByNode, changed_nodes, memoized, positions
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def test_only_changed_evidence_is_worked_on() -> None:
@@ -85,6 +87,25 @@ def test_the_same_object_is_returned_while_all_results_are_equal() -> None:
     assert sizes({"b": (3,), "a": (4, 5)}) == first
     assert sizes({"a": (4, 5, 6), "b": (3,)}) == {"a": 3, "b": 1}
     assert first == {"a": 2, "b": 1}, "what was returned does not change"
+
+
+NODES = st.sampled_from("abcd")
+
+
+@given(st.lists(st.dictionaries(NODES, st.none() | st.integers(1, 2)), max_size=4), st.booleans())
+def test_followed_evidence_says_what_changed(changes: list[dict[str, int | None]], are_plain: bool) -> None:
+    doubled = MemoByNode[int, int](lambda _, number: 2 * number)
+    evidence, plain = Followed[int](), dict[str, int]()
+    for change in changes:
+        plain = {node: x for node, x in {**plain, **change}.items() if x is not None}
+        before, evidence = evidence, evidence.after(change)
+        assert evidence == plain
+        differ = {node for node in "abcd" if before.get(node) != plain.get(node)}
+        for earlier in (before, dict(before)):
+            assert {*changed_nodes(earlier, evidence)} == {*changed_nodes(earlier, plain)} == differ
+        known = doubled(evidence)
+        assert known == {node: 2 * number for node, number in plain.items()}
+        assert doubled(dict(evidence) if are_plain else evidence) is known
 
 
 def test_the_last_position_of_an_id_counts() -> None:

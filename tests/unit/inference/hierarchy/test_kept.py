@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
+from hyperscout_topology.memo import Followed
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,12 @@ FABRIC = shapes.clos2(4, 4, 2, 2)
 HOSTS = FABRIC.hosts
 CABLES = [cable for cable in FABRIC.cables if cable.a in FABRIC.node_map()]
 OTHER = shapes.clos2(2, 3, 1, 1)
+
+
+def later(before: Followed[Any], now: dict[str, Any]) -> Followed[Any]:
+    """The same values as `now`."""
+    nodes = before.keys() | now.keys()
+    return before.after({x: now.get(x) for x in nodes if before.get(x) is not now.get(x)})
 
 
 @dataclass(slots=True)
@@ -34,15 +42,20 @@ class World:
     node_map: dict[int, str] = field(default_factory=dict)
     up_ns: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
     cluster: frozenset[str] | None = None
+    followed: tuple[Followed[Any], ...] = (Followed(), Followed(), Followed())
 
     def inputs(self) -> FabricInputs:
+        """The evidence, which says how it differs from the last one."""
+        now: tuple[dict[str, Any], ...] = self.heard, self.ports, self.up_ns
+        self.followed = tuple(map(later, self.followed, now))
+        heard, ports, up_ns = self.followed
         at_ns = dict.fromkeys(self.ports, 2)
         return FabricInputs(
             self.sweeps,
-            dict(self.heard),
-            dict(self.ports),
+            heard,
+            ports,
             at_ns,
-            dict(self.up_ns),
+            up_ns,
             self.node_map,
             silent=self.silent,
         )
