@@ -1,6 +1,7 @@
 """Reads the files of the driver amdkfd that `hyperscout_formats.amd.kfd` parses."""
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final
 from hyperscout_formats.amd.kfd import MAX_FILE_BYTES, error_count
 from hyperscout_formats.nvidia.nvml_values import pci_address
 
-_MAX_FILES: Final = 65_536  # 512 nodes (a GPU may have 8 partitions), each with links to 127 others
+_MAX_FILES: Final = 65_536  # about 500 nodes (a GPU may have 8 partitions), each with links to 127 others
 _MAX_CARDS: Final = 1024
 _NUMBER: Final = re.compile(r"\d{1,4}", re.ASCII)
 _CARD: Final = re.compile(r"card\d{1,4}", re.ASCII)
@@ -18,22 +19,25 @@ _CARD: Final = re.compile(r"card\d{1,4}", re.ASCII)
 def read_nodes(root: Path) -> dict[str, bytes]:
     """Return the content of files by path below `root`; empty on a host without the driver.
 
-    A node whose files cannot be read has only the entry `N/gpu_id`, which is empty: the kernel refuses them
-    to a container that may not use the GPU.
+    A file that cannot be read is empty: the kernel refuses those of a node to a container that may not use
+    the GPU. Raises OSError where there are too many files.
     """
     files: dict[str, bytes] = {}
+
+    def read(name: str) -> None:
+        files[name] = b""
+        with contextlib.suppress(OSError):
+            files[name] = _content(root / name)
+
     for node in _numbered(root):
-        for name in ("gpu_id", "properties"):
-            with contextlib.suppress(OSError):
-                files[f"{node.name}/{name}"] = _content(node / name)
-        files.setdefault(f"{node.name}/gpu_id", b"")
+        read(f"{node.name}/gpu_id")
         if files[f"{node.name}/gpu_id"].strip() == b"0":
             continue
+        read(f"{node.name}/properties")
         for link in _numbered(node / "io_links"):
             if len(files) >= _MAX_FILES:
-                return files
-            with contextlib.suppress(OSError):
-                files[f"{node.name}/io_links/{link.name}/properties"] = _content(link / "properties")
+                raise OSError(errno.EFBIG, f"more than {_MAX_FILES} files", str(root))
+            read(f"{node.name}/io_links/{link.name}/properties")
     return files
 
 

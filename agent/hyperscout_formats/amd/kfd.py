@@ -6,6 +6,7 @@ into partitions has one node for each partition, all with its `unique_id`; it is
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -56,6 +57,10 @@ def parse(
     gpus: dict[str, Gpu] = {}  # by identity; of several nodes the first
     for node in nodes.values():
         gpus.setdefault(node.identity, node.gpu)
+    for address, several in Counter(gpu.pci_address for gpu in gpus.values()).items():
+        if several > 1:
+            problems.add(0, f"{several} GPUs have the PCI address {address}; they are not read")
+            gpus = {one: gpu for one, gpu in gpus.items() if gpu.pci_address != address}
     order = sorted(gpus, key=lambda identity: gpus[identity].pci_address)
     if len(order) > MAX_GPUS:
         problems.add(0, f"{len(order)} GPUs; only the first {MAX_GPUS} are read")
@@ -66,14 +71,11 @@ def parse(
                 ends = node.identity, nodes[number].identity
                 reached[ends] = max(reached.get(ends, 0.0), gbytes_per_s)
     order = order[:MAX_GPUS]
-    return (
-        tuple(
-            replace(gpus[one], links=tuple(_link(gpus, reached, one, n, other) for n, other in others))
-            for one in order
-            for others in [[(n, other) for n, other in enumerate(order) if other != one]]
-        ),
-        problems.listed(),
-    )
+    listed: list[Gpu] = []
+    for one in order:
+        links = (_link(gpus, reached, one, n, other) for n, other in enumerate(order) if other != one)
+        listed.append(replace(gpus[one], links=tuple(links)))
+    return tuple(listed), problems.listed()
 
 
 def _link(
@@ -90,8 +92,9 @@ def _link(
 
 def _node(tree: Mapping[str, bytes], number: int) -> _Node | str:
     """Return a node of a GPU, or why it cannot be read."""
-    if f"{number}/properties" not in tree:
-        return "its properties cannot be read"
+    unread = [name for name in ("gpu_id", "properties") if not _text(tree, f"{number}/{name}")]
+    if unread:
+        return f"its {' and '.join(unread)} cannot be read"
     found = _properties(_text(tree, f"{number}/properties"))
     location, domain = found.get("location_id"), found.get("domain", 0)
     if location is None or domain > 0xFFFF:
@@ -104,6 +107,8 @@ def _node(tree: Mapping[str, bytes], number: int) -> _Node | str:
     for path in tree:
         if path.startswith(f"{number}/io_links/"):
             link = _properties(_text(tree, path))
+            if not link:
+                return f"its {path.removeprefix(f'{number}/')} cannot be read"
             if str(link.get("type")) == _XGMI_LINK and "node_to" in link:
                 to = link["node_to"]
                 links[to] = links.get(to, 0.0) + min(link.get("max_bandwidth", 0), 1 << 32) / _MEGABYTES

@@ -36,9 +36,20 @@ async def test_a_gpu_that_the_container_may_not_use_is_failed(tmp_path: Path) ->
     look = await XgmiProbe(sysfs=tmp_path).observe()
     assert not look.complete
     (bad,) = (x for x in look.samples.values() if x.outcome == Outcome.OUTCOME_FAILED)
-    assert "node 3: its properties cannot be read" in bad.reason
+    assert "node 3: its gpu_id and properties cannot be read" in bad.reason
     assert "xgmi.enabled: false" in bad.reason
     assert len(look.samples) == 8
+
+
+async def test_a_link_that_cannot_be_read_is_not_down(tmp_path: Path) -> None:
+    tree = {path: text for path, text in kfd_tree().items() if path != "3/io_links/1/properties"}
+    amd_host(tmp_path, tree)
+    (tmp_path / "class/kfd/kfd/topology/nodes/3/io_links/1/properties").mkdir(parents=True)
+    look = await XgmiProbe(sysfs=tmp_path).observe()
+    assert not look.complete
+    (bad,) = (x for x in look.samples.values() if x.outcome == Outcome.OUTCOME_FAILED)
+    assert "node 3: its io_links/1/properties cannot be read" in bad.reason
+    assert address(1) not in look.samples
 
 
 async def test_errors_are_shown_for_an_hour(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def test_links_to_processors_are_no_links_of_gpus() -> None:
 
 DAMAGED = {
     "no properties": ({"3/properties": None}, "node 3: its properties cannot be read"),
+    "no gpu_id": ({"3/gpu_id": b""}, "node 3: its gpu_id cannot be read"),
+    "a link": ({"3/io_links/1/properties": b""}, "node 3: its io_links/1/properties cannot be read"),
     "no location": ({"3/properties": b"hive_id 1\n"}, "node 3: its properties have no location_id"),
     "an impossible domain": (
         {"3/properties": b"location_id 256\ndomain 99999\n"},
@@ -62,6 +64,14 @@ def test_damaged_nodes_are_named_and_hide_no_others(name: str) -> None:
     gpus, (problem,) = parse(tree)
     assert len(gpus) == 7
     assert why in str(problem)
+
+
+def test_gpus_with_one_address_are_no_gpus() -> None:
+    tree = kfd_tree(3)
+    tree["4/properties"] = tree["2/properties"].replace(b"unique_id", b"unique_id 77\nformer_id")
+    gpus, (problem,) = parse(tree)
+    assert [gpu.pci_address for gpu in gpus] == [address(1)]
+    assert f"2 GPUs have the PCI address {address(0)}" in str(problem)
 
 
 def test_more_gpus_than_a_host_has() -> None:
@@ -96,5 +106,5 @@ LINES += [b"max_bandwidth 18446744073709551615\n", b"hive_id 9999999999999999999
 )
 def test_any_files_give_facts(tree: dict[str, bytes]) -> None:
     gpus, problems = parse(tree)
-    assert len({gpu.pci_address for gpu in gpus}) <= len(gpus) <= 3
+    assert len({gpu.pci_address for gpu in gpus}) == len(gpus) <= 3
     assert all(str(problem).isprintable() for problem in problems)
