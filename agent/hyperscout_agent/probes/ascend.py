@@ -13,6 +13,7 @@ from hyperscout_formats.facts.accelerators import ASCEND
 from hyperscout_formats.facts.facts import Gpu, NvlinkFabric, NvlinkLink
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_formats.huawei.ascend import Chip, parse_health, parse_link, parse_map, parse_super_pod
+from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.errors import FormatError
 
 from hyperscout_agent.accelerators.pci_tree import HUAWEI, read_pci_tree
@@ -31,7 +32,7 @@ from hyperscout_agent.runtime.threads import in_thread
 
 _CALL_S: Final = 10.0
 _MAX_OUTPUT_BYTES: Final = 64 * 1024
-_FAMILY: Final = "Ascend910"  # the chips whose resource is huawei.com/Ascend910
+_FAMILY: Final = "Ascend910"  # the chips whose resource is huawei.com/Ascend910; also "Ascend 910B3"
 
 
 def build(context: ProbeContext) -> ProbeParts | None:
@@ -72,10 +73,10 @@ class AscendProbe:
             chips = parse_map(await _output((*self._npu_smi, "info", "-m")))
         except (ToolError, FormatError) as error:
             raise ProbeError(
-                f"this host has {len(tree.gpus)} Ascend NPUs, but {error}: install the driver, set "
+                f"this host has {count(len(tree.gpus), 'Ascend NPU')}, but {error}: install the driver, set "
                 "ascend.npu_smi, or set ascend.enabled: false"
             ) from error
-        mine = [chip for chip in chips if chip.name.startswith(_FAMILY)]
+        mine = [chip for chip in chips if chip.name.replace(" ", "").startswith(_FAMILY)]
         return Observation({f"npu{chip.npu}/{chip.chip}": await self._sample(chip) for chip in mine})
 
     async def _sample(self, chip: Chip) -> Sample:

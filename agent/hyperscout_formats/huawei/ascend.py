@@ -82,7 +82,7 @@ def parse_super_pod(text: bytes, source: str = "npu-smi info -t spod-info") -> S
     """
     fields = _fields(text, source)
     if "Super Pod ID" not in fields:
-        if b"not support" in text:
+        if b"not support" in text.lower():
             return None
         raise FormatError(source, 0, "expected a line `Super Pod ID : NUMBER`")
     ident, index = fields["Super Pod ID"], fields.get("Server Index", "")

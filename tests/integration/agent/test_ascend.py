@@ -105,10 +105,15 @@ async def test_other_families_are_not_reported(host: Host) -> None:
     assert not (await host.probe().observe()).samples
 
 
+async def test_names_of_chips_may_have_a_space(host: Host) -> None:
+    host.say("info -m", NPU_MAP.replace("Ascend910", "Ascend 910B3"))
+    assert {gpu.model for gpu in (await told(host)).values()} == {"Ascend 910B3"}
+
+
 async def test_npus_without_their_driver_are_a_failure(host: Host) -> None:
     host.say("info -m", "dcmi module initialize failed. ret is -8005\n", 255)
     with pytest.raises(
-        ProbeError, match=r"1 Ascend NPUs, but .*dcmi module initialize failed.*ascend.npu_smi"
+        ProbeError, match=r"1 Ascend NPU, but .*dcmi module initialize failed.*ascend.npu_smi"
     ):
         await host.probe().observe()
 
