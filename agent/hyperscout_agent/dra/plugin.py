@@ -7,7 +7,11 @@ connects to nothing. A container gets no device from it; what it sees of a NIC i
 
 import argparse
 import asyncio
+import contextlib
+import errno
 import logging
+import os
+import secrets
 import signal
 import sys
 from collections.abc import Callable
@@ -37,6 +41,8 @@ _log = logging.getLogger(__name__)
 REGISTRY: Final = Path("/var/lib/kubelet/plugins_registry")
 SOCKET_NAME: Final = f"{DRIVER}-reg.sock"
 _GRACE_S: Final = 1.0
+CHECK_S: Final = 5.0
+_MAX_MESSAGE_BYTES: Final = 1 << 18  # the claims of one pod
 _SHOWN: Final = 500  # characters of the kubelet's text in the log
 
 
@@ -86,27 +92,45 @@ def _done(request: KubeletClaims) -> bytes:
 
 
 async def serve(socket: Path, ended: asyncio.Event) -> None:
-    """Serve on `socket` until `ended` is set. Raises OSError if it cannot be created.
+    """Serve on `socket` until `ended` is set. Raises OSError if it cannot be created, or was removed: a
+    container that ends is started again.
 
-    The end removes the socket, by which the kubelet sees that the plugin is gone.
+    The end removes the socket, by which the kubelet sees that the plugin is gone. The socket of another
+    plugin that was started later stays. So gRPC, which removes the path that it was given, gets another one;
+    the kubelet ignores names with a dot.
     """
-    _remove(socket)  # of an earlier plugin
-    server = grpc.aio.server()
+    made = socket.with_name(f".{secrets.token_hex(4)}.sock")
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES)])
     server.add_generic_rpc_handlers(handlers())
     try:
-        server.add_insecure_port(f"unix:{socket}")
+        server.add_insecure_port(f"unix:{made}")
     except RuntimeError as error:
         raise OSError(f"cannot be created: {error}") from error
     await server.start()
+    mine = _inode(made)
     try:
-        await ended.wait()
+        made.replace(socket)  # also in place of that of an earlier plugin
+        _log.info("%s is there; waiting for the kubelet", socket)
+        while not ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), CHECK_S)
+            if not ended.is_set() and _inode(socket) is None:
+                raise FileNotFoundError(errno.ENOENT, f"{socket.name} was removed by another program")
     finally:
+        _remove(socket, mine)
         await server.stop(_GRACE_S)
-        _remove(socket)
 
 
-def _remove(socket: Path) -> None:
-    socket.unlink(missing_ok=True)
+def _remove(socket: Path, mine: int | None) -> None:
+    if _inode(socket) == mine:
+        socket.unlink(missing_ok=True)
+
+
+def _inode(socket: Path) -> int | None:
+    try:
+        return socket.lstat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 async def _run(registry: Path) -> None:
@@ -123,6 +147,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--registry", type=Path, default=REGISTRY, help="the kubelet's folder for sockets of plugins"
     )
     options = parser.parse_args(arguments)
+    if not os.access(options.registry, os.W_OK):
+        print(  # noqa: T201
+            f"{options.registry}: no such folder, or not writable: run this as root beside a kubelet; "
+            "if that has another --root-dir, give --registry ROOT_DIR/plugins_registry",
+            file=sys.stderr,
+        )
+        return 1
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_run(options.registry.absolute()))

@@ -61,6 +61,29 @@ async def test_it_says_what_it_is_and_hears_of_its_registration(
     assert "the kubelet refuses the plugin: no [0m" in caplog.text
 
 
+async def test_the_socket_of_a_successor_stays(tmp_path: Path) -> None:
+    socket, ended = tmp_path / SOCKET_NAME, asyncio.Event()
+    first = asyncio.create_task(serve(socket, ended))
+    while not socket.exists():
+        await asyncio.sleep(0.01)
+    async with plugin(tmp_path) as channel:
+        ended.set()
+        await first
+        await ask(channel, f"{REGISTRATION}/GetInfo")
+        assert [path.name for path in tmp_path.iterdir()] == [SOCKET_NAME]
+
+
+async def test_without_its_socket_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperscout_agent.dra.plugin.CHECK_S", 0.01)
+    socket = tmp_path / SOCKET_NAME
+    serving = asyncio.create_task(serve(socket, asyncio.Event()))
+    while not socket.exists():
+        await asyncio.sleep(0.01)
+    socket.unlink()
+    with pytest.raises(FileNotFoundError, match="was removed by another program"):
+        await serving
+
+
 @pytest.mark.parametrize("method", ["NodePrepareResources", "NodeUnprepareResources"])
 async def test_each_claim_is_answered_with_nothing(tmp_path: Path, method: str) -> None:
     request = KubeletClaims(claims=[KubeletClaim(uid="a"), KubeletClaim(uid="b")])
