@@ -25,6 +25,7 @@ _UUID = re.compile(r"GPU-([0-9a-f]{16}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}
 # installed).
 _USUAL = 0.5
 _UNSURE = 0.5  # of a fault that either of two hosts may have
+_NO_FAULT = 0.4  # of what may be so by intention: it changes no condition
 _ORDER = {name: n for n, name in enumerate(KINDS)}
 
 
@@ -150,15 +151,18 @@ def _key(gpu: Gpu) -> tuple[str, int] | None:
 def _shared_numbers(
     gpus: Mapping[str, Sequence[Gpu]], keys: Mapping[str, tuple[str, int]]
 ) -> Iterable[Fault]:
-    """Yield one fault for each number in a domain that several hosts have. They may be of two super pods that
-    were given one id, or one of them was given a wrong number."""
+    """Yield one fault for each number in a domain that several hosts have, and for a host with several. Hosts
+    with one number may be of two super pods with one id, or one of them was given a wrong number."""
     hosts: dict[tuple[str, int], list[str]] = {}
     for host, (domain, _) in sorted(keys.items()):
         if domain.partition("/")[0] not in KINDS:
             continue
         mine = [x.fabric for x in gpus[host] if _key(x) == keys[host]]
         numbers = {x.server_index for x in mine if x is not None and x.server_index is not None}
-        for number in sorted(numbers):
+        if len(numbers) > 1:
+            text = f"{host} reports {len(numbers)} server indexes in {_called(keys[host])}: a host has one"
+            yield Fault(host, "SourcesDisagree", Endpoint(host, host), _NO_FAULT, text)
+        for number in numbers if len(numbers) == 1 else ():
             hosts.setdefault((domain, number), []).append(host)
     for (domain, number), (one, *others) in hosts.items():
         if others:
@@ -168,7 +172,7 @@ def _shared_numbers(
                 f"{_called((domain, 0))}: compare `{kind.command}` on both"
             )
             ends = Endpoint(one, one), Endpoint(others[0], others[0])
-            yield Fault(one, "SourcesDisagree", ends[0], _UNSURE, text, kind.name, ends[1])
+            yield Fault(one, "SourcesDisagree", ends[0], _NO_FAULT, text, kind.name, ends[1])
 
 
 def _in_other_domains(
@@ -234,7 +238,7 @@ def _usual_links(gpus: Mapping[str, Sequence[Gpu]]) -> dict[tuple[str, int], flo
     there: dict[tuple[str, int], float] = {}
     up: dict[tuple[str, int], float] = {}
     for (model, numbers, actives), weight in alike.items():
-        for number, active in zip(numbers, actives, strict=True):
+        for number, active in dict(zip(numbers, actives, strict=True)).items():  # each number once
             there[model, number] = there.get((model, number), 0.0) + weight
             up[model, number] = up.get((model, number), 0.0) + weight * active
     return {key: round(up[key] / total, 6) for key, total in there.items()}

@@ -181,7 +181,25 @@ def test_a_server_index_that_two_hosts_have() -> None:
     assert (found.kind, found.sources) == ("SourcesDisagree", ("ascend",))
     assert (found.subject.name, found.peer and found.peer.name) == (HOSTS[2], HOSTS[3])
     assert "the same server index 2 in Ascend super pod 0" in found.message
-    assert found.confidence == 0.5
+    assert found.confidence == 0.4
+    assert {condition(h, "Consistent").status for h in topology.hypernodes} == {"True"}
+
+
+def test_a_host_with_several_server_indexes_accuses_no_other() -> None:
+    mixed = tuple(x for n in range(4) for x in npus(0, n)[:1])
+    gpus = super_pods() | {HOSTS[3]: mixed}
+    found = [x for x in infer(seen(CLUSTER, gpus)).anomalies if "server index" in x.message]
+    assert [(x.subject.name, x.peer) for x in found] == [(HOSTS[3], None)]
+
+
+def test_a_link_that_one_gpu_lists_often_is_not_usual() -> None:
+    down = {
+        host: tuple(replace(x, links=(NvlinkLink(0, False),)) for x in npus(0, n))
+        for n, host in enumerate(HOSTS)
+    }
+    liar = replace(npus(0, 0)[0], links=(NvlinkLink(0, True),) * 400)
+    found = infer(seen(CLUSTER, down | {HOSTS[0]: (liar,)}))
+    assert [x for x in found.anomalies if x.kind == "MissingLink"] == []
 
 
 def test_super_pods_over_several_leaves_accuse_no_host() -> None:
