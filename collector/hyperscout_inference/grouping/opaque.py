@@ -210,12 +210,14 @@ class _Homes:
 
 def _joined(latent: Longs, wired: Layer, witnesses: int) -> Longs:
     """Return of each domain of latency or labels the wired domain of most of its wired hosts, -1 = none."""
-    joined = np.full(int(latent.max(initial=-1)) + 1, -1, np.int64)
-    for domain in range(len(joined)):
-        mine = wired.domain[latent == domain]
-        votes = np.bincount(mine[mine >= 0], minlength=1)
-        if votes.max() >= witnesses and 2 * votes.max() > votes.sum():
-            joined[domain] = votes.argmax()
+    count = int(latent.max(initial=-1)) + 1
+    both = (latent >= 0) & (wired.domain >= 0)
+    pairs, votes = np.unique(latent[both] * wired.count + wired.domain[both], return_counts=True)
+    of, home = np.divmod(pairs, max(wired.count, 1))
+    most = 2 * votes > np.bincount(latent[both], minlength=count)[of]
+    joined = np.full(count, -1, np.int64)
+    chosen = most & (votes >= witnesses)
+    joined[of[chosen]] = home[chosen]
     return joined
 
 

@@ -73,26 +73,38 @@ def _tiers(net: Network, labels: Labels) -> tuple[list[Longs], list[list[tuple[s
     paths.
 
     A host with fewer domains is in its innermost one at all tiers below. A tier that groups few of the hosts
-    that name it, or the same hosts as the tier below, is left out.
+    that name it, or that joins no more than one host to a domain of the tier below, is left out.
     """
     known = {i: path for i, host in enumerate(net.hosts) if (path := labels.get(host))}
     depth = max(map(len, known.values()), default=0)
     tiers: list[Longs] = []
     paths: list[list[tuple[str, ...]]] = []
+    inner: dict[int, tuple[str, ...]] = {}
     for length in range(depth, 0, -1):
         of_host = {i: path[:length] for i, path in known.items()}
         names = sorted(set(of_host.values()))
         size = Counter(path for path in of_host.values() if len(path) == length)
         shared = sum(hosts for hosts in size.values() if hosts > 1)
         groups_few = length > 1 and shared < _SHARED * size.total()
-        if groups_few or (paths and len(names) == len(paths[-1])):
+        if groups_few or (paths and not _joins(of_host, inner)):
             continue
+        inner = of_host
         number = {name: n for n, name in enumerate(names)}
         column = np.full(len(net.hosts), -1, np.int64)
         column[list(of_host)] = [number[name] for name in of_host.values()]
         tiers.append(column)
         paths.append(names)
     return tiers, paths
+
+
+def _joins(outer: Mapping[int, tuple[str, ...]], inner: Mapping[int, tuple[str, ...]]) -> bool:
+    """Return whether domains join several hosts to others than those of the tier below. Of few hosts, one
+    counts: of many, it may have a wrong label. `outer`, `inner`: the domain of each host."""
+    together: dict[tuple[str, ...], int] = {}
+    for (domain, _), hosts in Counter((outer[i], inner[i]) for i in outer).items():
+        together[domain] = max(together.get(domain, 0), hosts)
+    joined = len(outer) - sum(together.values())
+    return joined > 1 or joined >= max(1, _SHARED * len(outer))
 
 
 def _told(layer: Layer, labelled: Longs, names: Sequence[tuple[str, ...]]) -> Layer:

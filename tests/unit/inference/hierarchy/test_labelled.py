@@ -166,6 +166,17 @@ def test_the_labels_of_one_node_make_no_tier_for_all(odd: tuple[str, ...]) -> No
     assert said(inferred({**labels, "h1": odd})) == expected
 
 
+@pytest.mark.parametrize("odd", [("r", "z2"), ("r", "z2", "q"), ("r", "z", "b2"), ("s",)])
+@pytest.mark.parametrize("host", ["node-0001", "dark-1"])
+def test_the_label_of_one_node_makes_no_tier_above_wired_hosts(host: str, odd: tuple[str, ...]) -> None:
+    fabric = clos3(2, 4, 4, 2, 2)
+    labels = {name: ("r", "z", *path) for name, path in labels_of(fabric).items()}
+    labels |= dict.fromkeys(("dark-1", "dark-2"), ("r", "z", *labels_of(fabric)[fabric.hosts[0]]))
+    usual = infer(replace(inputs_of(fabric), labels=labels))
+    found = infer(replace(inputs_of(fabric), labels={**labels, host: odd}))
+    assert [t.name for t in found.tiers] == [t.name for t in usual.tiers]
+
+
 def test_a_host_whose_cables_lead_elsewhere_is_named() -> None:
     fabric = clos3(2, 2, 4, 2, 2)
     host, other = fabric.hosts[0], fabric.hosts[-1]
