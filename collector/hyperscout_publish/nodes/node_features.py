@@ -44,7 +44,7 @@ VERSION = "nfd.k8s-sigs.io/v1alpha1"
 NODE_NAME = "nfd.node.kubernetes.io/node-name"
 _DENIED = "kubernetes.io"
 _ALLOWED = ("feature.node.kubernetes.io", "profile.node.kubernetes.io")
-_NONE: Object = {"node": "", "labels": {}}
+_NONE: Object = {"exactly": {}, "node": "", "labels": {}}
 
 
 def is_denied(key: str) -> bool:
@@ -65,14 +65,16 @@ def object_name(node: str) -> str:
 def _kept(found: Object) -> Object:
     metadata = found["metadata"]
     node = (metadata.get("labels") or {}).get(NODE_NAME, "")
-    return {"name": metadata["name"], "node": node, "labels": (found.get("spec") or {}).get("labels") or {}}
+    exactly = {key: metadata.get(key, "") for key in ("uid", "resourceVersion")}
+    labels = (found.get("spec") or {}).get("labels") or {}
+    return {"name": metadata["name"], "exactly": exactly, "node": node, "labels": labels}
 
 
 class NodeFeaturesPublisher(Publisher):
     """Publishes the NodeFeatures of a namespace. Run `run` beside it.
 
-    `templates`, `held`, `overlap`, `single_hosts`: as of `NodeLabelsPublisher`. `dry_run`: write nothing;
-    `say` receives the changes.
+    `notice`: why what is there may be out of date. `templates`, `held`, `overlap`, `single_hosts`: as of
+    `NodeLabelsPublisher`. `dry_run`: write nothing; `say` receives the changes.
     """
 
     name = "node-features"
@@ -92,6 +94,7 @@ class NodeFeaturesPublisher(Publisher):
         rng: Random,
     ) -> None:
         super().__init__()
+        self.notice: str | None = None
         self._kube = kube
         self._nodes = nodes
         self._collection = api_path(VERSION, "nodefeatures", namespace=namespace)
@@ -121,6 +124,7 @@ class NodeFeaturesPublisher(Publisher):
         """Write the NodeFeatures that differ. Raises PublishError."""
         await nodes_known(self._nodes)
         await listed(self.features, f"the NodeFeatures in namespace {self._namespace}")
+        self.notice = self.features.problem
         held = await self._held(topology)
         if topology is not self._for[0] or held != self._for[1]:
             self._for = topology, held
@@ -148,7 +152,9 @@ class NodeFeaturesPublisher(Publisher):
             there = self.features.get(object_name(name)) or _NONE
             if len(name) <= MAX_EXACT_NAME:
                 wanted[name] = labels_of(name, self._wanted, self._kept, there["labels"])
-        gone = {f["name"].removeprefix(object_name("")) for f in self.features} - wanted.keys()
+        prefix = object_name("")
+        ours = {f["name"].removeprefix(prefix) for f in self.features if f["name"].startswith(prefix)}
+        gone = ours - wanted.keys()
         found = {name: labels for name, labels in wanted.items() if self._differs(name, labels)}
         return found | {name: {} for name in gone}
 
@@ -163,7 +169,8 @@ class NodeFeaturesPublisher(Publisher):
         path = f"{self._collection}/{name}"
         there = self.features.get(name)
         if not labels:
-            await self._kube.write("DELETE", path, {})
+            exactly = (there or _NONE)["exactly"]
+            await self._kube.write("DELETE", path, {"preconditions": exactly} if exactly else {})
             self.features.forget(name)
             return
         metadata: Object = {"labels": {MANAGED_BY_LABEL: OWNER, NODE_NAME: node}}

@@ -150,6 +150,32 @@ async def test_an_object_of_another_owner_stays_and_does_not_stop_the_others(fak
     assert spec(fake, "n04")[LEAF] == "leaf-b"
 
 
+async def test_an_object_that_another_owner_put_in_its_place_is_not_deleted(fake: FakeKube) -> None:
+    features = publisher(fake)
+    await features.publish(two_leaves())
+    path = f"{FEATURES}/hyperscout-n01"
+    theirs = fake.put(path, {"metadata": {"name": "hyperscout-n01"}, "spec": {"labels": {"x": "y"}}})
+    with pytest.raises(PublishError, match="the object has been modified"):
+        await features.publish(replace(two_leaves(), hypernodes=()))
+    assert fake.objects[path] == theirs
+
+
+async def test_an_object_with_another_name_is_none_of_ours(fake: FakeKube) -> None:
+    fake.put(f"{FEATURES}/foo", {"metadata": {"name": "foo", "labels": OURS}})
+    fake.put(f"{FEATURES}/hyperscout-foo", {"metadata": {"name": "hyperscout-foo"}})
+    features = publisher(fake)
+    await features.publish(two_leaves())
+    follow(fake, features)
+    assert count(fake) == 6
+
+
+async def test_a_watch_that_fails_is_a_notice(fake: FakeKube) -> None:
+    features = publisher(fake)
+    features.features.problem = "GET nodefeatures: forbidden"
+    await features.publish(two_leaves())
+    assert features.notice == "GET nodefeatures: forbidden"
+
+
 @pytest.mark.parametrize(("overlap", "kept"), [("keep", True), ("yield", False)])
 async def test_labels_follow_what_other_owners_hold_back(
     fake: FakeKube, overlap: OverlapPolicy, kept: bool
@@ -181,8 +207,8 @@ async def test_without_nfd_the_problem_names_what_is_missing(fake: FakeKube) -> 
     features = publisher(fake)
     features.features.synced.clear()
     features.features.problem = "GET nodefeatures: the server could not find the requested resource"
-    with pytest.raises(PublishError, match="the NodeFeatures are not known: GET nodefeatures: the server"):
-        await listed(features.features, "the NodeFeatures", 0)
+    with pytest.raises(PublishError, match="NodeFeatures in namespace net are not known: GET nodefeatures:"):
+        await listed(features.features, "the NodeFeatures in namespace net", 0)
 
 
 @pytest.mark.parametrize(
