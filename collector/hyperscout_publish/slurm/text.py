@@ -134,6 +134,7 @@ def switches(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[S
     """
     written: set[str] = set()
     alone = _alone(topology, options)
+    names = {h.name for h in topology.hypernodes}
     for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, natural_key(h.name))):
         if hypernode.name in alone:
             continue
@@ -141,7 +142,7 @@ def switches(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[S
         children = [child for child in hypernode.children if child in written]
         if direct := [alone[child] for child in hypernode.children if child in alone]:
             if children:
-                children.append(f"{hypernode.name}-hosts")
+                children.append(_hosts_of(hypernode.name, names))
                 yield Switch(children[-1], direct)
             else:
                 nodes = direct
@@ -152,6 +153,13 @@ def switches(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator[S
         placed = set(chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children))
         if apart := [n for n in topology.nodes_without_evidence if n not in placed]:
             yield Switch(_NO_TOPOLOGY, apart)
+
+
+def _hosts_of(name: str, taken: Collection[str]) -> str:
+    found = f"{name}-hosts"
+    while found in taken:
+        found += "-"
+    return found
 
 
 def _nodes(nodes: Sequence[str]) -> str:

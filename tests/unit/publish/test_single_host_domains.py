@@ -119,6 +119,25 @@ def test_a_slurm_tree_without_them() -> None:
     assert "SwitchName=b1-x Nodes=b1\n" in "".join(slurm_tree(MIXED))
 
 
+def test_no_switch_has_the_name_of_a_domain() -> None:
+    new = {"leaf-b": "leaf-a-hosts"}
+    topology = replace(
+        MIXED,
+        hypernodes=tuple(
+            replace(
+                h,
+                name=new.get(h.name, h.name),
+                parent=new.get(h.parent or "", h.parent),
+                children=tuple(new.get(child, child) for child in h.children),
+            )
+            for h in MIXED.hypernodes
+        ),
+    )
+    lines = "".join(slurm_tree(topology, OMIT)).splitlines()
+    assert "SwitchName=leaf-a-hosts- Nodes=b[1-2]" in lines
+    assert len({line.split()[0] for line in lines}) == len(lines)
+
+
 def test_slurm_blocks_without_them() -> None:
     text = "".join(slurm_block(MIXED, OMIT))
     assert "BlockName=rack Nodes=a[1-2]\nBlockSizes=2\n" in text
