@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from hyperscout_formats.facts.accelerators import NVLINK
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import fold
 from hyperscout_formats.text.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_node
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _MAX_NAMED = 10
 _NO_HYPERNODES = "no HyperNodes"  # the beginning of the problem that explains it
 _OUTCOMES = {"data": "has data on", "failed": "failed on", "nothing": "found nothing on"}
-# Probes of nodes that see links. Those without findings are named too: they are off, or see no device.
-_LINK_PROBES = ("lldp", "infiniband", "ibnetdiscover", NVLINK)
+# Probes of nodes that see links. Those without findings are named too: they are off, or see no device. As a
+# rule, a cluster has one kind of accelerators.
+_LINK_PROBES = ("lldp", "infiniband", "ibnetdiscover")
 
 
 def problems_of(current: "GetStatusResponse", topology: Topology) -> list[str]:
@@ -81,7 +82,8 @@ def why_no_hypernodes(nodes: int, outcomes: Mapping[str, Mapping[str, int]]) -> 
         f"{probe} " + " and ".join(_on(probe, outcome, n) for outcome, n in sorted(by_outcome.items()))
         for probe, by_outcome in sorted(outcomes.items())
     ]
-    if silent := [probe for probe in _LINK_PROBES if probe not in outcomes]:
+    expected = [*_LINK_PROBES, *(KINDS if outcomes.keys().isdisjoint(KINDS) else ())]
+    if silent := [probe for probe in expected if probe not in outcomes]:
         seen.append(f"no findings of {', '.join(silent)} (off, or no such port or device)")
     report = "1 node reports" if nodes == 1 else f"{nodes} nodes report"
     if any("data" in by_outcome for by_outcome in outcomes.values()):

@@ -8,6 +8,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.doctor.checks import of_probe
 from hyperscout_agent.doctor.facts import Check, WithoutData
+from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.text.counts import count
 from hyperscout_formats.text.reporters import is_node
 from hyperscout_runtime.errors import similar
@@ -25,7 +26,7 @@ _LIST_IT = (
     "that node_selector selects it"
 )
 # Probes that report nothing on a node without devices for them.
-_PROBES = ("infiniband", "lldp", "nvlink")
+_PROBES = ("infiniband", "lldp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,9 @@ def _silent(seen: NodeSeen) -> Iterator[Check]:
             "its agent has reported no finding",
             "run `hyperscout doctor` on the node: it checks devices and rights",
         )
-    elif is_node(seen.node) and (silent := [probe for probe in _PROBES if probe not in heard]):
+        return
+    expected = [*_PROBES, *(KINDS if heard.isdisjoint(KINDS) else ())]
+    if is_node(seen.node) and (silent := [probe for probe in expected if probe not in heard]):
         why = f"no findings of {', '.join(silent)}: off in the agent's settings, or no such device"
         yield Check("silent probes", "skipped", why)
 

@@ -36,7 +36,7 @@ def with_labels(
 
 
 def _own_lists(label_keys: Sequence[str]) -> Sequence[Keys]:
-    wanted = [text if text in CLOUDS else text.split(",") for text in label_keys]
+    wanted = [text if text in CLOUDS else list(map(str.strip, text.split(","))) for text in label_keys]
     try:
         lists = lists_of(wanted)
     except ValueError as error:
@@ -44,6 +44,6 @@ def _own_lists(label_keys: Sequence[str]) -> Sequence[Keys]:
     if plain := next((key for keys in lists for key in keys if "/" not in key), None):
         raise click.UsageError(
             f"--label-keys: {plain!r}: expected a label key with a prefix, such as example.com/rack, or one "
-            f"of {', '.join(CLOUDS)}"
+            f"of {', '.join(CLOUDS)} alone; the option may be repeated"
         )
     return lists

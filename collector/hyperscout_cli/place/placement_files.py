@@ -161,7 +161,7 @@ def default_room(forest: "Forest", devices: Room, request: "Request", gpus: Mapp
     if gpus and not devices:
         note(
             "warning: the topology has no numbers of GPUs: one worker on each node is assumed "
-            "(give --capacity, or use `infer --nvlink`)"
+            "(give --capacity; of NVLink, `infer --nvlink` reads them)"
         )
         return {node: {_WORKERS: 1, **gpus} for node in nodes}
     asked = [name for name in _asked(request) if name != _WORKERS]

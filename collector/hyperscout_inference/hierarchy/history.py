@@ -68,7 +68,7 @@ def recall(
     host_of = hosts_of(previous)
     adapter_of = ChainMap(
         names_of_adapters(previous.adapters),
-        {e.device: e.adapter for x in previous.anomalies for e in (x.subject, x.peer) if e is not None},
+        {e.device: e.adapter for x in previous.anomalies for e in (x.subject, x.peer) if e and e.adapter},
     )
     guesses: dict[frozenset[str], list[int]] = {}
     known_ends: set[frozenset[tuple[str, str | None]]] = set()  # of the others; a guess with them is replaced

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.counts import first_few
 from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
 from hyperscout_kubernetes.errors import KubeError, NotFoundError
 from hyperscout_kubernetes.nodes import SLINKY_SET, SLINKY_SPEC, Nodes, path_of
@@ -28,6 +28,7 @@ from hyperscout_publish.slurm.text import DEFAULTS, SlurmOptions, is_empty, slur
 
 _log = logging.getLogger(__name__)
 
+_NAMED = 5  # nodes in a notice
 FILE = "topology.yaml"  # the key in the ConfigMap, which is the name of the file that Slurm reads
 
 
@@ -133,20 +134,20 @@ class SlinkyPublisher(Publisher):
 
     async def _write_nodes(self) -> None:
         patches: dict[str, dict[str, str | None]] = {}
-        taken = 0
+        taken: list[str] = []
         for node in self._nodes:
             name, there, ours = (node["metadata"][key] for key in ("name", "slinky_spec", "slinky_set"))
             spec = self._specs.get(name, "")
             if there and there != ours:
-                taken += spec not in ("", there)
+                taken += [name] if spec not in ("", there) else []
                 if ours:
                     patches[name] = {SLINKY_SET: None}
             elif (there, ours) != (spec, spec):
                 patches[name] = {SLINKY_SPEC: spec or None, SLINKY_SET: spec or None}
         if taken:
             self.notice = (
-                f"{count(taken, 'node')}: the annotation {SLINKY_SPEC} of another owner stays: remove it, or "
-                "leave slinky_config_map empty"
+                f"{first_few(sorted(taken), _NAMED)}: the annotation {SLINKY_SPEC} of another owner stays: "
+                "remove it, or leave slinky_config_map empty"
             )
         if self._dry:
             self._dry_nodes.show(

@@ -28,7 +28,7 @@ ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/{COLLEC
 NODES = ("n1", "n2", "n3")
 PROBLEM = (
     "no HyperNodes: 3 nodes report no usable link: lldp failed on 1 node and found nothing on 1 node, "
-    "no findings of infiniband, ibnetdiscover, nvlink (off, or no such port or device); "
+    "no findings of infiniband, ibnetdiscover, nvlink, xgmi, ascend (off, or no such port or device); "
     "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say why"
 )
 

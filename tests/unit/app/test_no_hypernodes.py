@@ -19,7 +19,7 @@ from support.builders import hypernode
 from support.findings import T0, S, stamp
 
 TREE = Topology(1, (hypernode("leaf", ("n1",)),))
-SILENT = "no findings of lldp, infiniband, ibnetdiscover, nvlink"
+SILENT = "no findings of lldp, infiniband, ibnetdiscover, nvlink, xgmi, ascend"
 
 
 class World:

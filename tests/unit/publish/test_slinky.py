@@ -116,7 +116,7 @@ async def test_annotations_of_others_stay_and_are_reported(fake: FakeKube) -> No
     assert fake.annotations("n01") == fake.annotations("n02") == {SLINKY_SPEC: "topo-switch:s1"}
     assert fake.annotations("n03") == {SLINKY_SPEC: "tree:leaf-b,block:leaf-b"}
     assert fake.annotations("other") == {SLINKY_SPEC: "topo-switch:s9"}
-    assert (slinky.notice or "").startswith(f"2 nodes: the annotation {SLINKY_SPEC} of another owner stays")
+    assert (slinky.notice or "").startswith(f"n01, n02: the annotation {SLINKY_SPEC} of another owner stays")
 
 
 async def test_without_the_setting_own_annotations_go(fake: FakeKube) -> None:

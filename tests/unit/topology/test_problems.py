@@ -29,8 +29,8 @@ COMMANDS = "`hyperscout doctor NODE` and `hyperscout get findings -o wide` say w
             3,
             {},
             (
-                "3 nodes report no usable link: no findings of lldp, infiniband, ibnetdiscover, nvlink "
-                f"(off, or no such port or device); {COMMANDS}"
+                "3 nodes report no usable link: no findings of lldp, infiniband, ibnetdiscover, nvlink, "
+                f"xgmi, ascend (off, or no such port or device); {COMMANDS}"
             ),
         ),
         (
