@@ -37,9 +37,13 @@ class NicEnds:
     inference says whose end it is."""
 
     def __init__(self, nics: Nics) -> None:
-        self._nics: dict[tuple[str, str], Nic] = {}  # by node, and GUID or interface
+        # By node, and RDMA device, GUID or interface. After a restart, inference knows a link that is down by
+        # its node and the RDMA device only.
+        self._nics: dict[tuple[str, str], Nic] = {}
         for node, mine in nics.items():
-            self._nics |= {(node, name): nic for nic in mine for name in (nic.guid, nic.interface) if name}
+            for nic in mine:
+                names = nic.rdma_device, nic.guid, nic.interface
+                self._nics |= {(node, name): nic for name in names if name}
         self.devices = {*nics, *(nic.guid for mine in nics.values() for nic in mine)} - {""}
         """The devices of a topology at which a NIC may be: on Ethernet, the node itself."""
 

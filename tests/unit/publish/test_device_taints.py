@@ -105,6 +105,14 @@ async def test_one_nic_is_tainted_late_and_cleared_later() -> None:
     assert cluster.rules == []
 
 
+async def test_a_port_that_its_host_names_taints_the_nic() -> None:
+    (gone,) = down(0).anomalies
+    topology = replace(down(0), anomalies=(replace(gone, subject=Endpoint("n1", "n1", "mlx5_0"), peer=None),))
+    cluster = Cluster()
+    await cluster.publisher.publish(topology)
+    assert [x["deviceSelector"] for x in cluster.rules] == [OURS._asdict()]
+
+
 async def test_a_doubtful_link_taints_nothing() -> None:
     cluster = Cluster()
     await cluster.publisher.publish(down(0, confidence=0.5))
