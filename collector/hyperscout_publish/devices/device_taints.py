@@ -50,7 +50,7 @@ class DeviceTaintsPublisher(Publisher):
     """Publishes DeviceTaintRules. `mode` "off" only removes those of earlier runs, once and if it may.
 
     `slices`: follows all ResourceSlices, in the form that `slices.kept` returns. `cluster`: whose nodes these
-    are. `notice`: set if the cap prevents taints. `clock_ns`: Unix ns.
+    are. `clock_ns`: Unix ns.
     """
 
     name = "device-taints"
@@ -68,7 +68,7 @@ class DeviceTaintsPublisher(Publisher):
         clock_ns: Callable[[], int],
     ) -> None:
         super().__init__()
-        self.notice: str | None = None
+        self._over: str | None = None
         self._kube = kube
         self._mode = mode
         self._policy = TaintPolicy(settings)
@@ -80,6 +80,11 @@ class DeviceTaintsPublisher(Publisher):
         self._removed = False
         self._alarm: asyncio.TimerHandle | None = None
         self._in_thread = BoundedExecutor("publish-device-taints")
+
+    @property
+    def notice(self) -> str | None:
+        """The NICs that the cap leaves without a taint, and why the slices may be out of date."""
+        return "; ".join(filter(None, (self._over, self._slices.problem))) or None
 
     async def publish(self, topology: Topology) -> None:
         """Create and delete the rules that are due. Raises PublishError."""
@@ -159,9 +164,9 @@ class DeviceTaintsPublisher(Publisher):
                 f"at most {limit} of {devices} NICs may be tainted (taint_share): "
                 f"{first_few(over, _NAMED)} {are(len(over))} degraded but not tainted"
             )
-        if notice is not None and self.notice is None:
+        if notice is not None and self._over is None:
             _log.warning("%s", notice)
-        self.notice = notice
+        self._over = notice
 
     def _set_alarm(self, at_ns: int | None, now_ns: int) -> None:
         if self._alarm is not None:
@@ -195,7 +200,7 @@ def _troubles(
 ) -> tuple[dict[str, Trouble], dict[str, DeviceRef]]:
     """Return the problems of each published NIC's links, and all published NICs, by the device's text."""
     elsewhere = Elsewhere(slices)
-    own = {(x["node"], name) for x in slices if x["driver"] == DRIVER for name in x["names"]}
+    own = {(x["node"], name) for x in slices if x["own"] for name in x["names"]}
     devices: dict[tuple[str, str], DeviceRef] = {}
     for node, mine in nics.items():
         for nic in mine:

@@ -6,10 +6,10 @@ kubelet deletes the slices of a driver whose plugin is gone. The plugin is a par
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hyperscout_formats.kubelet.dra import DRIVER
-from hyperscout_formats.text.counts import count, first_few
+from hyperscout_formats.text.counts import are, count, first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.discovery import may
 from hyperscout_kubernetes.errors import KubeError, NotFoundError
@@ -32,6 +32,7 @@ from hyperscout_publish.devices.slices import (
     patch_of,
     places_in,
     slice_name,
+    strays,
 )
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, listed, nodes_known, write_patch
 from hyperscout_publish.publisher.base import Publisher, PublishError
@@ -44,10 +45,14 @@ _NO_DEVICES = digest([])
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """`changes`: by node, the devices of its new slice; [] = it gets none. `left_out`: nodes by driver."""
+    """`changes`: by node, the devices of its new slice; [] = it gets none.
 
-    changes: Mapping[str, list[Object]] = field(default_factory=dict)
-    left_out: Mapping[str, list[str]] = field(default_factory=dict)
+    `left_out`: nodes by driver. `strays`: slices by driver.
+    """
+
+    changes: Mapping[str, list[Object]]
+    left_out: Mapping[str, list[str]]
+    strays: Mapping[str, list[str]]
 
 
 # By node, its NICs with their places, and the digest of the devices that they are.
@@ -58,7 +63,7 @@ class ResourceSlicesPublisher(Publisher):
     """Publishes ResourceSlices. `mode` "off" only removes those of earlier runs, once and if it may.
 
     `slices`: follows all ResourceSlices, in the form that `slices.kept` returns. `cluster`: whose nodes these
-    are. `notice`: set while other drivers publish NICs.
+    are.
     """
 
     name = "resource-slices"
@@ -75,7 +80,7 @@ class ResourceSlicesPublisher(Publisher):
         cluster: str = "",
     ) -> None:
         super().__init__()
-        self.notice: str | None = None
+        self._notice: str | None = None
         self._kube = kube
         self._nodes = nodes
         self._mode = mode
@@ -87,6 +92,11 @@ class ResourceSlicesPublisher(Publisher):
         self._digests: _Digests = {}
         self._in_thread = BoundedExecutor("publish-resource-slices")
 
+    @property
+    def notice(self) -> str | None:
+        """The slices of others that matter, and why the slices may be out of date."""
+        return "; ".join(filter(None, (self._notice, self._slices.problem))) or None
+
     async def publish(self, topology: Topology) -> None:
         """Write the slices that differ. Raises PublishError."""
         if self._mode == "off":
@@ -97,11 +107,11 @@ class ResourceSlicesPublisher(Publisher):
         nics = self._nics.of_cluster(self._cluster)
         nics = {node: mine for node, mine in nics.items() if self._nodes.get(node) is not None}
         plan = await self._in_thread(_planned, topology, nics, list(self._slices), self._digests)
-        self.notice = _notice(plan.left_out)
+        self._notice = _notice(plan)
         changes = {
             node: (there, devices)
             for node, devices in plan.changes.items()
-            if (there := self._slices.get(slice_name(node))) is None or there["driver"] == DRIVER
+            if (there := self._slices.get(slice_name(node))) is None or there["own"]
         }
         if self._mode == "dry-run":
             self._dry_run.show(f"{node}: {_say(*change)}" for node, change in changes.items())
@@ -161,7 +171,7 @@ def _planned(topology: Topology, nics: Nics, slices: list[Object], digests: _Dig
     stale = {n for h in topology.hypernodes for c in h.conditions if c.type == "Stale" for n in c.nodes}
     placed = places(topology, nics, places_in(slices), NicEnds(nics))
     elsewhere = Elsewhere(slices)
-    there = {x["node"]: x["digest"] for x in slices if x["driver"] == DRIVER}
+    there = {x["node"]: x["digest"] for x in slices if x["own"]}
     changes: dict[str, list[Object]] = {}
     left_out: dict[str, list[str]] = {}
     for node in sorted(nics.keys() - stale - set(topology.nodes_without_evidence)):
@@ -178,14 +188,19 @@ def _planned(topology: Topology, nics: Nics, slices: list[Object], digests: _Dig
             changes[node] = [device(*one) for one in mine]
     for node in digests.keys() - nics.keys():
         del digests[node]
-    return _Plan(changes, left_out)
+    return _Plan(changes, left_out, strays(slices, nics))
 
 
-def _notice(left_out: Mapping[str, list[str]]) -> str | None:
+def _notice(plan: _Plan) -> str | None:
     texts = [
         f"driver {driver} publishes NICs of {count(len(nodes), 'node')} ({first_few(nodes, _NAMED)}), which "
         "are left out"
-        for driver, nodes in sorted(left_out.items())
+        for driver, nodes in sorted(plan.left_out.items())
+    ]
+    texts += [
+        f"{count(len(names), 'ResourceSlice')} of driver {driver} ({first_few(sorted(names), _NAMED)}) "
+        f"{are(len(names))} in the way of hyperscout's: delete {'it' if len(names) == 1 else 'them'}"
+        for driver, names in sorted(plan.strays.items())
     ]
     return "; ".join(texts) or None
 

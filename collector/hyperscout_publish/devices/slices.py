@@ -7,7 +7,7 @@ name, and its generation grows with each change.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hyperscout_formats.kubelet.dra import DRIVER
@@ -42,26 +42,33 @@ class DeviceRef(NamedTuple):
 def kept(found: Object) -> Object:
     """Return the part of a ResourceSlice that is kept.
 
+    "own": whether it is the slice that hyperscout writes for its node. Another one can have the driver, too.
     Of hyperscout's devices these are the names, the places by PCI address and a digest: there are tens of
     thousands in a large cluster. Of other drivers' devices it is what identifies NICs, by name.
     """
     spec = found["spec"]
-    devices = spec.get("devices") or []
+    devices, node, pool = spec.get("devices") or [], spec.get("nodeName") or "", spec.get("pool") or {}
+    own = (DRIVER, slice_name(node), node)
     result = {
         "metadata": {key: found["metadata"].get(key, "") for key in ("name", "uid", "resourceVersion")},
         "driver": spec.get("driver", ""),
-        "node": spec.get("nodeName") or "",
-        "pool": spec.get("pool") or {},
+        "node": node,
+        "pool": pool,
+        "own": (spec.get("driver"), found["metadata"].get("name"), pool.get("name")) == own,
     }
-    if spec.get("driver") != DRIVER:
+    if not result["own"]:
         return result | {"ids": {x.get("name", ""): ids for x in devices if (ids := _ids(x))}}
     places = {address: place for x in devices for address, place in _place(x)}
-    return result | {"names": [x["name"] for x in devices], "places": places, "digest": digest(devices)}
+    found_digest = digest(devices, pool.get("resourceSliceCount", 0))
+    return result | {"names": [x["name"] for x in devices], "places": places, "digest": found_digest}
 
 
-def digest(devices: Sequence[Object]) -> bytes:
-    """Return a digest of devices. It depends on their order, but not on that of their attributes."""
-    return hashlib.sha256(json.dumps(devices, sort_keys=True).encode()).digest()
+def digest(devices: Sequence[Object], slices: int = 1) -> bytes:
+    """Return a digest of devices and of the number of slices in their pool.
+
+    It depends on the order of the devices, but not on that of their attributes.
+    """
+    return hashlib.sha256(json.dumps([slices, devices], sort_keys=True).encode()).digest()
 
 
 def _place(device: Object) -> Iterator[tuple[str, Place]]:
@@ -106,8 +113,22 @@ class Elsewhere:
 
 def places_in(slices: Iterable[Object]) -> dict[NicKey, Place]:
     """Return the published leaf and rail of each NIC."""
-    own = (one for one in slices if one["driver"] == DRIVER)
+    own = (one for one in slices if one["own"])
     return {(one["node"], address): place for one in own for address, place in one["places"].items()}
+
+
+def strays(slices: Iterable[Object], nodes: Iterable[str]) -> dict[str, list[str]]:
+    """Return the slices, by driver, that are in the way of those that hyperscout writes for `nodes`.
+
+    They have the name of such a slice, or the driver.
+    """
+    names = {slice_name(node) for node in nodes}
+    found: dict[str, list[str]] = {}
+    for one in slices:
+        name = one["metadata"]["name"]
+        if not one["own"] and (one["driver"] == DRIVER or name in names):
+            found.setdefault(one["driver"], []).append(name)
+    return found
 
 
 def device(nic: Nic, place: Place | None) -> Object:
@@ -154,8 +175,8 @@ def new_slice(node: str, uid: str, devices: list[Object]) -> Object:
 
 def patch_of(there: Object, devices: list[Object]) -> Object:
     """Return the merge patch of a slice with the next generation, at the version that was read."""
-    pool: Mapping[str, Any] = there["pool"]
+    pool = {"generation": int(there["pool"].get("generation", 0)) + 1, "resourceSliceCount": 1}
     return {
         "metadata": {"resourceVersion": there["metadata"]["resourceVersion"]},
-        "spec": {"devices": devices, "pool": {**pool, "generation": int(pool.get("generation", 0)) + 1}},
+        "spec": {"devices": devices, "pool": pool},
     }

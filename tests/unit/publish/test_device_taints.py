@@ -158,6 +158,23 @@ async def test_at_most_a_share_is_tainted() -> None:
     )
 
 
+async def test_a_watch_that_fails_is_reported() -> None:
+    cluster = Cluster()
+    cluster.slices.problem = "GET resourceslices: forbidden"
+    await cluster.publisher.publish(two_rails())
+    assert cluster.publisher.notice == "GET resourceslices: forbidden"
+
+
+async def test_a_device_in_a_second_slice_of_our_driver_is_not_tainted() -> None:
+    cluster = Cluster()
+    one = new_slice("n1", "uid", [{"name": OURS.device}])
+    one["metadata"]["name"] = "n1-zz"
+    cluster.slices.forget("n1-nic.hyperscout.io")
+    cluster.slices.learn(cluster.fake.put(f"{COLLECTION}/n1-zz", one))
+    await cluster.publisher.publish(down(0))
+    assert cluster.rules == []
+
+
 async def test_rules_of_others_stay() -> None:
     cluster = Cluster()
     theirs = taint_rule("resource.k8s.io/v1beta2", OURS)

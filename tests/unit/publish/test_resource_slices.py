@@ -181,12 +181,50 @@ async def test_off_without_the_right_to_delete_asks_for_nothing_else() -> None:
     assert asked == ["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"]
 
 
-async def test_an_object_of_another_driver_with_our_name_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("driver", "pool"), [("other.example.com", "n1"), ("nic.hyperscout.io", "other")]
+)
+async def test_another_slice_with_our_name_is_left_alone_and_named(driver: str, pool: str) -> None:
     cluster = Cluster()
-    spec = {"driver": "other.example.com", "nodeName": "n1", "devices": []}
+    spec = {"driver": driver, "nodeName": "n1", "pool": {"name": pool}, "devices": []}
     cluster.fake.put(N1, {"metadata": {"name": N1.rpartition("/")[2]}, "spec": spec})
     await cluster.publish(two_rails())
     assert cluster.fake.objects[N1]["spec"] == spec
+    assert cluster.publisher.notice == (
+        f"1 ResourceSlice of driver {driver} (n1-nic.hyperscout.io) is in the way of hyperscout's: delete it"
+    )
+
+
+async def test_a_second_slice_of_a_node_with_our_driver_is_left_alone_and_named() -> None:
+    cluster = Cluster()
+    await cluster.publish(two_rails())
+    devices = [{"name": "x", "attributes": {}}]
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "nic.hyperscout.io", "nodeName": "n1", "pool": pool, "devices": devices}
+    cluster.fake.put(f"{COLLECTION}/n1-zz", {"metadata": {"name": "n1-zz"}, "spec": spec})
+    for _ in range(2):
+        await cluster.publish(two_rails())
+    assert len(cluster.fake.writes) == 2, "the picture is the same"
+    assert cluster.publisher.notice == (
+        "1 ResourceSlice of driver nic.hyperscout.io (n1-zz) is in the way of hyperscout's: delete it"
+    )
+
+
+async def test_the_number_of_slices_in_the_pool_is_corrected() -> None:
+    cluster = Cluster()
+    await cluster.publish(two_rails())
+    cluster.fake.objects[N1]["spec"]["pool"]["resourceSliceCount"] = 2
+    cluster.fake.put(N1, cluster.fake.objects[N1])
+    await cluster.publish(two_rails())
+    pool = {"name": "n1", "generation": 2, "resourceSliceCount": 1}
+    assert cluster.fake.objects[N1]["spec"]["pool"] == pool
+
+
+async def test_a_watch_that_fails_is_reported() -> None:
+    cluster = Cluster()
+    await cluster.publish(two_rails())
+    cluster.slices.problem = "GET resourceslices: forbidden"
+    assert cluster.publisher.notice == "GET resourceslices: forbidden"
 
 
 def test_a_slice_of_a_long_name() -> None:
