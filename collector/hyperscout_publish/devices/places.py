@@ -8,6 +8,7 @@
 
 A position is the number of a NIC, from 0, among the NICs of its host on the leaves of its domain, in the
 order of names. So a host whose adapters have other names, or that lacks one, has the rails of its neighbours.
+A host with several NICs on a leaf has no say in the leaf's position: no agent counts more than another.
 """
 
 from collections import Counter, defaultdict
@@ -62,10 +63,11 @@ def places(
     for node, mine in nics.items():
         keys = [(node, nic.pci_address) for nic in mine]
         placed = [key for key in keys if key in leaf_of or key in before]
-        for position, key in enumerate(placed):
-            positions[key] = position
-            if key in leaf_of:
-                votes[leaf_of[key]][position] += 1
+        positions |= {key: position for position, key in enumerate(placed)}
+        here = Counter(leaf_of[key] for key in placed if key in leaf_of)
+        for key in placed:
+            if key in leaf_of and here[leaf_of[key]] == 1:
+                votes[leaf_of[key]][positions[key]] += 1
     rails = {leaf: rail for leaf, found in votes.items() if (rail := _majority(found)) is not None}
     names = {switch.id: switch.name for switch in topology.switches}
     result: dict[NicKey, Place] = {}

@@ -13,7 +13,7 @@ from hyperscout_inference.hierarchy.infer import infer
 from hyperscout_publish.devices.nics import MAX_NICS, Nic, NodeNics, nics_of
 from hyperscout_publish.devices.places import NicEnds, Place, places
 from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Adapter, Link, Topology
 from support.ethernet import inputs_of
 from support.inference import inferred
 from support.nics import rdma, row
@@ -122,6 +122,20 @@ def test_a_host_that_lacks_an_adapter_keeps_the_rails_of_the_others() -> None:
     nics = nics_in(RAILS)
     nics["node-0001"] = nics["node-0001"][1:]
     found = placed(RAILS, nics)
+    assert {d: p.rail for (n, d), p in found.items() if n == "node-0001"} == {"mlx5_1": 1, "mlx5_2": 2}
+
+
+def test_a_host_with_many_adapters_does_not_change_the_rails_of_others() -> None:
+    nics = nics_in(RAILS)
+    own = nics["node-0001"] = nics["node-0001"][1:]  # its rails are those of the neighbours' leaves
+    (link,) = (x for x in RAILS.links if own[0].guid in (x.a_device, x.b_device))
+    many = [rdma(n, node_guid=0xE000 + n) for n in range(20)]
+    adapters = tuple(Adapter(f"{x.node_guid:016x}", "node-0002", x.device) for x in many)
+    leaf = link.b_device if link.a_device == own[0].guid else link.a_device
+    links = tuple(Link(x.id, "1", leaf, str(100 + n), link.fabric, ("x",)) for n, x in enumerate(adapters))
+    topology = replace(RAILS, adapters=RAILS.adapters + adapters, links=(*RAILS.links, *links))
+    nics["node-0002"] = nics_of(many)
+    found = placed(topology, nics)
     assert {d: p.rail for (n, d), p in found.items() if n == "node-0001"} == {"mlx5_1": 1, "mlx5_2": 2}
 
 
