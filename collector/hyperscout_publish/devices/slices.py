@@ -25,7 +25,9 @@ _MAX_TEXT = 64  # bytes of the value of an attribute
 # How drivers call the attributes that identify a NIC, in lower case and without their domain.
 _ADDRESSES = frozenset({"pcibusid", "pciaddress", "pciaddr"})
 _INTERFACES = frozenset({"ifname", "interface", "interfacename"})
-_RDMA_DEVICES = frozenset({"rdmadevice", "rdmadev", "rdmadevicename"})
+_RDMA_DEVICES = frozenset({"rdmadevice", "rdmadev", "rdmadevname", "rdmadevicename"})
+_MACS = frozenset({"mac", "macaddress", "hardwareaddress"})
+_KINDS = ("pci", _ADDRESSES), ("if", _INTERFACES), ("rdma", _RDMA_DEVICES), ("mac", _MACS)
 
 
 class DeviceRef(NamedTuple):
@@ -81,17 +83,20 @@ def _place(device: Object) -> Iterator[tuple[str, Place]]:
 
 
 def _ids(device: Object) -> set[tuple[str, str]]:
-    """What identifies a NIC in the attributes of a device: ("pci", address), ("if", name), ("rdma", name)."""
+    """What identifies a NIC in the attributes of a device: ("pci", address), ("if", name), ("rdma", name).
+
+    A device with a PCI address only may be a GPU, which an agent could name as its NIC.
+    """
     found = set()
     for key, value in (device.get("attributes") or {}).items():
         name, text = key.rpartition("/")[2].lower(), value.get("string")
         if text:
             found |= {
                 (kind, text)
-                for kind, names in (("pci", _ADDRESSES), ("if", _INTERFACES), ("rdma", _RDMA_DEVICES))
+                for kind, names in _KINDS
                 if name in names
             }
-    return found
+    return found if any(kind != "pci" for kind, _ in found) else set()
 
 
 class Elsewhere:

@@ -206,7 +206,10 @@ async def test_a_nic_of_another_driver_is_left_out_and_tainted_there(kube: Clust
         other = gpu_slice(node, {"theirs": "pci0000:00"})
         other["spec"] |= {"driver": "dra.net"}
         other["metadata"] = {"name": f"{node}-dra.net"}
-        other["spec"]["devices"][0]["attributes"]["dra.net/pciAddress"] = {"string": address}
+        other["spec"]["devices"][0]["attributes"] |= {
+            "dra.net/pciAddress": {"string": address},
+            "dra.net/rdmaDevice": {"string": "mlx5_1"},
+        }
         kube.apply(other)
         await until(lambda: set(rails(kube)[node]) == {0}, "one NIC less")
         generation = kube.api.ask("GET", f"{SLICES}/{node}-{DRIVER}")["spec"]["pool"]["generation"]

@@ -132,7 +132,7 @@ async def test_a_nic_that_another_driver_publishes_is_tainted_there() -> None:
         "nodeName": "n1",
         "pool": {"name": THEIRS.pool},
         "devices": [
-            {"name": THEIRS.device, "attributes": {"dra.net/pciAddress": {"string": "0000:01:00.0"}}}
+            {"name": THEIRS.device, "attributes": {"dra.net/rdmaDevice": {"string": "mlx5_0"}}}
         ],
     }
     one = cluster.fake.put(f"{COLLECTION}/theirs", {"metadata": {"name": "theirs"}, "spec": spec})

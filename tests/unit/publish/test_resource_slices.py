@@ -133,8 +133,8 @@ async def test_a_silent_node_keeps_its_slice_and_gets_none() -> None:
 @pytest.mark.parametrize(
     "attributes",
     [
-        {"pciBusID": "0000:01:00.0"},
-        {"pciAddress": "0000:01:00.0"},
+        {"pciBusID": "0000:01:00.0", "mac": "02:00:00:00:00:01"},
+        {"pciAddress": "0000:01:00.0", "ifName": "renamed"},
         {"ifName": "ens0"},
         {"rdmaDevice": "mlx5_0"},
     ],
@@ -147,6 +147,14 @@ async def test_what_another_driver_publishes_is_left_out(attributes: Mapping[str
     assert [x["rdmaDevice"] for x in cluster.devices().values()] == [{"string": "mlx5_1"}]
     assert cluster.publisher.notice == "driver dra.net publishes NICs of 1 node (n1), which are left out"
     del cluster.fake.objects[f"{COLLECTION}/n1-dra.net"]
+    await cluster.publish(two_rails())
+    assert len(cluster.devices()) == 2
+    assert cluster.publisher.notice is None
+
+
+async def test_a_gpu_at_the_address_that_an_agent_reports_is_no_nic() -> None:
+    cluster = Cluster()
+    cluster.elsewhere(pciBusID="0000:01:00.0", productName="GPU")
     await cluster.publish(two_rails())
     assert len(cluster.devices()) == 2
     assert cluster.publisher.notice is None
