@@ -2,13 +2,14 @@
 
 A rule also works for a device of another driver, and it changes no slice: a pool whose generation changes
 with each fault would be read anew by the scheduler. A rule is of hyperscout if it has its label; its name is
-a digest of the device, so that a rule is only ever created or deleted.
+a digest of the device, so that a rule is only ever created or deleted. One with the label that differs from
+what hyperscout writes is deleted, and the rule is created again if its device is still to be tainted.
 """
 
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 from hyperscout_formats.kubelet.dra import DRIVER
 from hyperscout_formats.text.counts import are, first_few
@@ -36,7 +37,7 @@ from hyperscout_publish.nodes.taint_policy import (
     with_trouble,
 )
 from hyperscout_publish.nodes.taints import EFFECT, KEY
-from hyperscout_publish.publisher.base import Publisher, PublishError
+from hyperscout_publish.publisher.base import Publisher, PublishError, Recheck
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class DeviceTaintsPublisher(Publisher):
         clock_ns: Callable[[], int],
     ) -> None:
         super().__init__()
+        self.recheck = Recheck(self.wake)
         self._over: str | None = None
         self._kube = kube
         self._mode = mode
@@ -95,11 +97,11 @@ class DeviceTaintsPublisher(Publisher):
                 self._removed = True
                 return
             version = await served_version(self._kube, GROUP, _RESOURCE, _VERSIONS)
-            rules = {} if version is None else await self._rules(version)
+            rules = [] if version is None else await self._rules(version)
         except KubeError as error:
             raise PublishError(str(error)) from error
         if self._mode == "off":
-            await self._write(version or "", TaintDecision(clear=tuple(rules)), rules)
+            await self._write(version or "", rules, [])
             self._removed = True
             return
         if version is None:
@@ -107,55 +109,59 @@ class DeviceTaintsPublisher(Publisher):
                 f"this cluster has no DeviceTaintRule of {GROUP}: enable it with the feature gate "
                 "DRADeviceTaintRules and the API server's --runtime-config, or set dra_taints: off"
             )
+        self.recheck.restart()
         await listed(self._slices, "the cluster's ResourceSlices")
         nics = self._nics.of_cluster(self._cluster)
         found, devices = await self._in_thread(_troubles, topology, nics, list(self._slices))
         now_ns = self._clock_ns()
-        decision = self._policy.decide(found, devices, rules, now_ns)
+        tainted = {str(_device_of(rule)): rule for rule in rules if _has_its_name(rule)}
+        decision = self._policy.decide(found, devices, tainted, now_ns)
         self._set_alarm(decision.wake_at_ns, now_ns)
         self._notify(decision, self._policy.limit(len(devices)), len(devices))
+        changed = [rule for rule in rules if not _is_as_written(rule)]
+        mine = {str(_device_of(rule)) for rule in changed if _has_its_name(rule)}
+        again = sorted(mine.difference(decision.clear))
+        said = [
+            *lines(decision, found),
+            *(f"DeviceTaintRule {_name(rule)}: delete (it was changed)" for rule in changed),
+            *(f"{device}: taint (again)" for device in again),
+        ]
         if self._mode == "dry-run":
-            self._dry_run.show(lines(decision, found))
+            self._dry_run.show(said)
             return
-        for line in lines(decision, found):
+        for line in said:
             _log.warning("%s", line)
-        await self._write(version, decision, rules, devices)
+        gone = [*changed, *(tainted[device] for device in decision.clear)]
+        new = [devices[device] for device in decision.taint]
+        await self._write(version, gone, new + [_device_of(tainted[device]) for device in again])
 
-    async def _rules(self, version: str) -> dict[str, Object]:
-        """The metadata of hyperscout's rules, by the device that each of them taints."""
+    async def _rules(self, version: str) -> list[Object]:
+        """The rules with hyperscout's label."""
         query = {"labelSelector": f"{MANAGED_BY_LABEL}={OWNER}"}
         found, _ = await self._kube.list(api_path(version, _RESOURCE), query)
-        return {
-            str(_device_of(rule)): rule["metadata"]
-            for rule in found
-            if (rule["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == OWNER
-        }
+        return [x for x in found if (x["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == OWNER]
 
-    async def _write(
-        self,
-        version: str,
-        decision: TaintDecision,
-        rules: Mapping[str, Object],
-        devices: Mapping[str, DeviceRef] | None = None,
-    ) -> None:
-        async def clear(device: str) -> None:
-            metadata = rules[device]
+    async def _write(self, version: str, gone: Sequence[Object], new: Sequence[DeviceRef]) -> None:
+        """Delete the rules `gone`, and create one of each device in `new`."""
+        by_name = {_name(rule): rule["metadata"] for rule in gone}
+        bodies = {_name(body): body for device in new for body in (taint_rule(version, device),)}
+
+        async def delete(name: str) -> None:
+            metadata = by_name[name]
             exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            path = api_path(version, _RESOURCE, metadata["name"])
+            path = api_path(version, _RESOURCE, name)
             await self._kube.write("DELETE", path, {"preconditions": exactly})
 
-        async def taint(device: str) -> None:
-            body = taint_rule(version, (devices or {})[device])
+        async def create(name: str) -> None:
             try:
                 path = api_path(version, _RESOURCE)
-                await self._kube.write("POST", path, body, query={"fieldManager": MANAGER})
+                await self._kube.write("POST", path, bodies[name], query={"fieldManager": MANAGER})
             except ConflictError as error:
-                name = body["metadata"]["name"]
                 raise ConflictError(f"DeviceTaintRule {name} is of another owner: delete it") from error
 
         # Removed taints free capacity under the cap, so they come first.
-        await for_each("DeviceTaintRules", decision.clear, clear)
-        await for_each("DeviceTaintRules", decision.taint, taint)
+        await for_each("DeviceTaintRules", list(by_name), delete)
+        await for_each("DeviceTaintRules", list(bodies), create)
 
     def _notify(self, decision: TaintDecision, limit: int, devices: int) -> None:
         notice = None
@@ -183,16 +189,37 @@ def taint_rule(version: str, device: DeviceRef) -> Object:
         "apiVersion": version,
         "kind": "DeviceTaintRule",
         "metadata": {
-            "name": f"hyperscout-{hashlib.sha256(str(device).encode()).hexdigest()[:16]}",
+            "name": _name_of(device),
             "labels": {MANAGED_BY_LABEL: OWNER},
         },
         "spec": {"deviceSelector": device._asdict(), "taint": {"key": KEY, "effect": EFFECT}},
     }
 
 
+def _name_of(device: DeviceRef) -> str:
+    return f"hyperscout-{hashlib.sha256(str(device).encode()).hexdigest()[:16]}"
+
+
+def _name(rule: Object) -> str:
+    return str(rule["metadata"]["name"])
+
+
 def _device_of(rule: Object) -> DeviceRef:
     selector = rule.get("spec", {}).get("deviceSelector") or {}
     return DeviceRef(*(selector.get(key) or "" for key in DeviceRef._fields))
+
+
+def _has_its_name(rule: Object) -> bool:
+    """Whether the name of a rule is that of the device that it selects."""
+    return _name(rule) == _name_of(_device_of(rule))
+
+
+def _is_as_written(rule: Object) -> bool:
+    """Whether a rule is what `taint_rule` returns for its device; the API server adds `timeAdded`."""
+    spec = rule.get("spec", {})
+    taint = {key: value for key, value in (spec.get("taint") or {}).items() if key != "timeAdded"}
+    wanted = taint_rule("", _device_of(rule))["spec"]
+    return _has_its_name(rule) and {**spec, "taint": taint} == wanted
 
 
 def _troubles(

@@ -190,6 +190,68 @@ async def test_rules_of_others_stay() -> None:
     ]
 
 
+async def test_a_rule_that_was_deleted_by_hand_comes_back() -> None:
+    cluster, woken = Cluster(), list[bool]()
+    cluster.publisher.wake.subscribe(lambda: woken.append(True))
+    await cluster.publisher.publish(down(0))
+    (path,) = (x for x in cluster.fake.objects if x.startswith(f"{cluster.path}/"))
+    del cluster.fake.objects[path]
+    assert not cluster.publisher.recheck.is_due
+    cluster.publisher.recheck.expire()
+    assert woken
+    await cluster.publisher.publish(down(0))
+    assert path in cluster.fake.objects
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"taint": {"key": "of-another", "effect": "NoSchedule"}},
+        {"taint": {"key": "hyperscout.io/degraded", "effect": "NoExecute"}},
+        {"deviceSelector": {"driver": "gpu.example.com", "pool": "n1", "device": "gpu"}},
+        {"deviceSelector": OURS._asdict() | {"deviceClassName": "none"}},
+    ],
+)
+async def test_a_rule_that_was_changed_is_corrected(change: Mapping[str, Any]) -> None:
+    cluster = Cluster()
+    await cluster.publisher.publish(down(0))
+    (path,) = (x for x in cluster.fake.objects if x.startswith(f"{cluster.path}/"))
+    rule = cluster.fake.objects[path]
+    cluster.fake.put(path, rule | {"spec": rule["spec"] | change})
+    await cluster.publisher.publish(down(0))
+    assert cluster.rules == [taint_rule("resource.k8s.io/v1beta2", OURS)["spec"]]
+    cluster.fake.objects[path]["spec"]["taint"]["timeAdded"] = "2026-01-01T00:00:00Z"
+    before = len(cluster.fake.writes)
+    await cluster.publisher.publish(down(0))
+    assert len(cluster.fake.writes) == before, "the API server adds the time"
+
+
+async def test_a_changed_rule_of_a_nic_that_is_well_goes_at_its_time() -> None:
+    cluster = Cluster()
+    await cluster.publisher.publish(down(0))
+    (path,) = (x for x in cluster.fake.objects if x.startswith(f"{cluster.path}/"))
+    await cluster.publisher.publish(two_rails())
+    for now_s in (100, 400):
+        cluster.now_s = now_s
+        rule = cluster.fake.objects[path]
+        taint = {"key": "of-another", "effect": "NoSchedule"}
+        cluster.fake.put(path, rule | {"spec": rule["spec"] | {"taint": taint}})
+        await cluster.publisher.publish(two_rails())
+        assert len(cluster.rules) == (now_s == 100)
+
+
+async def test_a_dry_run_says_what_it_would_replace() -> None:
+    cluster = Cluster("dry-run")
+    rule = taint_rule("resource.k8s.io/v1beta2", OURS)
+    rule["metadata"]["name"] = "copied"
+    cluster.fake.put(f"{cluster.path}/copied", rule)
+    await cluster.publisher.publish(two_rails())
+    assert cluster.fake.writes == []
+    assert cluster.said == [
+        "would change taints of devices: 1\nDeviceTaintRule copied: delete (it was changed)\n"
+    ]
+
+
 async def test_a_name_that_is_taken_is_reported() -> None:
     cluster = Cluster()
     rule = taint_rule("resource.k8s.io/v1beta2", OURS)
@@ -223,6 +285,9 @@ async def test_a_dry_run_writes_nothing() -> None:
 async def test_off_removes_the_rules_of_earlier_runs() -> None:
     on, off = Cluster(), Cluster("off")
     await on.publisher.publish(down(0))
+    copied = taint_rule("resource.k8s.io/v1beta2", OURS)
+    copied["metadata"]["name"] = "copied"
+    on.fake.put(f"{on.path}/copied", copied)
     off.fake.objects = on.fake.objects
     await off.publisher.publish(down(0))
     assert on.rules == []
