@@ -29,17 +29,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
 from hyperscout_formats.text.counts import and_more, count
 from hyperscout_topology.link_changes import contains, table_of
-from hyperscout_topology.memo import memoized
-from hyperscout_topology.topology import Anomaly, Endpoint, Switch, Topology
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from hyperscout_inference.fabric.adapter_owners import owners_of, reporters
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
+from hyperscout_inference.fabric.reduced_sweep import reduced
 from hyperscout_inference.fabric.sweep_record import (
     Comparison,
     PortShown,
@@ -48,11 +47,10 @@ from hyperscout_inference.fabric.sweep_record import (
     compare,
     confirmed_new,
     confirmed_rows,
-    guid_of,
+    guids_of_switches,
     names_of,
     other_kinds,
     record_of,
-    reduced,
     share_a_device,
     share_a_switch,
     shows_all_of,
@@ -137,7 +135,7 @@ def judge_sweeps(
 class _Judge:
     def __init__(self, claims: Sequence[SweepClaim], previous: Topology | None, witnesses: Witnesses) -> None:
         self._record = record_of(table_of(previous.links if previous is not None else ()))
-        self._switches = _guids_of(previous.switches if previous is not None else ())
+        self._switches = guids_of_switches(previous.switches if previous is not None else ())
         kinds = other_kinds(tuple(claim.sweep for claim in claims), self._record, self._switches)
         self._other_kinds = [self._only_there(i, claims, kinds) for i in range(len(claims))]
         self._claims = [
@@ -383,12 +381,6 @@ class _Judge:
                 if any(guid and guid != self._claims[i].port_guid for guid in guids):
                     return True
         return False
-
-
-@memoized
-def _guids_of(switches: Sequence[Switch]) -> npt.NDArray[np.uint64]:
-    """Return the GUIDs of the switches, sorted."""
-    return np.sort(np.array([guid_of(one.id) for one in switches], np.uint64))
 
 
 def _anomaly(claim: SweepClaim, text: str) -> Anomaly:

@@ -4,27 +4,24 @@ An end of a cable is a number: the index of its device in a sorted table of GUID
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep
-from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_formats.infiniband.ibnetdiscover import SWITCH, Sweep
 from hyperscout_topology.link_changes import contains, table_of
 from hyperscout_topology.memo import memoized
-from hyperscout_topology.topology import LinkTable, Topology
+from hyperscout_topology.topology import LinkTable, Switch, Topology
 
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.identify import claims as hosts_described
-from hyperscout_inference.fabric.network import distinct, distinct_places, with_id
+from hyperscout_inference.fabric.network import distinct, distinct_places
 
 Rows = npt.NDArray[np.intp]
-_Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
+Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
 _Words = npt.NDArray[np.uint64]
 _SEVERAL: Final = 1 << 62  # no end: the sweep connects a port to several others
-_Number = TypeVar("_Number", bound=np.generic)
 
 
 class Record(NamedTuple):
@@ -91,6 +88,12 @@ def record_of(table: LinkTable) -> Record:
 
 
 @memoized
+def guids_of_switches(switches: Sequence[Switch]) -> _Words:
+    """Return the GUIDs of the switches, sorted."""
+    return np.sort(np.array([guid_of(one.id) for one in switches], np.uint64))
+
+
+@memoized
 def _guids_of(devices: Sequence[str]) -> tuple[_Words, _Words, Rows]:
     """Return `guid_of` of each device, these GUIDs sorted, and where that of each device is."""
     rows = [row for row, text in enumerate(devices) if len(text) == 16]
@@ -130,7 +133,7 @@ class _Swept(NamedTuple):
     guids: _Words
     place: Rows
     is_switch: npt.NDArray[np.bool_]
-    peers: tuple[_Ends, _Ends]
+    peers: tuple[Ends, Ends]
 
 
 def _swept(sweep: Sweep) -> _Swept:
@@ -202,7 +205,7 @@ def _rows_of(local: Rows, record: Record) -> Rows:
 
 
 def _compared_cables(
-    sweep: Sweep, swept: _Swept, a: _Ends, b: _Ends, fabric: npt.NDArray[np.int32]
+    sweep: Sweep, swept: _Swept, a: Ends, b: Ends, fabric: npt.NDArray[np.int32]
 ) -> Comparison:
     """Compare a sweep with the cables of a record with these ends, < 0 at a device that is not in the sweep.
     Rows count from the first of them."""
@@ -292,7 +295,7 @@ def confirmed_rows(one: Sweep, other: Sweep, record: Record, rows: Rows, *, is_p
     guids = distinct(np.concatenate([record.a, record.b, one.guid, other.guid]))
     mine, theirs = _peers(one, guids), _peers(other, guids)
     same = np.ones(len(rows), np.bool_)
-    for ends in _of_record(record, guids):
+    for ends in ends_in_record(record, guids):
         shown = _peer_of(ends[rows], *theirs)
         same &= (_peer_of(ends[rows], *mine) == shown) & (shown != _SEVERAL)
         if is_partial:
@@ -303,56 +306,9 @@ def confirmed_rows(one: Sweep, other: Sweep, record: Record, rows: Rows, *, is_p
 def confirmed_new(one: Sweep, other: Sweep, rows: Rows) -> Rows:
     """Return which of these rows of the sweep `one` the other sweep shows."""
     guids = distinct(np.concatenate([one.guid, other.guid]))
-    own, far = _ends_of(one, guids)
+    own, far = ends_in_sweep(one, guids)
     same: npt.NDArray[np.bool_] = _peer_of(own[rows], *_peers(other, guids)) == far[rows]
     return rows[same]
-
-
-def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: Topology | None) -> Sweep:
-    """Return the sweep without its rows `left_out`, and with these rows of the record in place of what it
-    reports about their ends."""
-    guids = distinct(np.concatenate([record.guids, sweep.guid]))
-    (a, b), (own, far) = _of_record(record, guids), _ends_of(sweep, guids)
-    closed = _closed((a, b), (own, far), kept)
-    old = [record.ends(row) for row in closed.tolist()]
-    disputed = distinct(np.concatenate([a[closed], b[closed]]))
-    stays = ~(contains(disputed, own) | contains(disputed, far))
-    stays[left_out] = False
-    shown = np.zeros(len(sweep.guid), np.bool_)
-    shown[sweep.device[stays]] = shown[sweep.peer[stays]] = True
-    shown |= np.isin(sweep.guid, np.array([guid for pair in old for guid, _ in pair], np.uint64))
-    shown |= sweep.kind == SWITCH
-    sweep = _with_devices(sweep, np.flatnonzero(stays), np.flatnonzero(shown))
-    guid = sweep.guid.tolist()
-    new = sorted({guid for pair in old for guid, _ in pair} - set(guid))
-    ids = {f"{one:016x}" for one in new}
-    named = previous.switches if ids and previous is not None else ()
-    # Without the id that inference adds to a name that several switches have.
-    switches = {one.id: one.name.removesuffix(with_id("", one.id)) for one in named if one.id in ids}
-    adapters = adapters_by_id(previous.adapters) if previous is not None else {}
-    mine = (adapters[one] for one in ids if one in adapters)
-    names = switches | {one.id: f"{one.node} {one.name}" for one in mine}
-    at = {one: i for i, one in enumerate([*guid, *new])}
-    rows = [row for (a, p), (b, q) in old for row in ((at[a], p, at[b], q), (at[b], q, at[a], p))]
-    device, port, peer, peer_port = np.array(rows, np.int64).reshape(-1, 4).T.tolist()
-    none, unknown = [0] * len(new), [0] * len(rows)
-    return replace(
-        sweep,
-        guid=_more(sweep.guid, new),
-        kind=_more(sweep.kind, [SWITCH if f"{one:016x}" in switches else CA for one in new]),
-        port_count=_more(sweep.port_count, none),
-        declared=_more(sweep.declared, none),
-        system_image_guid=_more(sweep.system_image_guid, none),
-        descriptions=[*sweep.descriptions, *(names.get(f"{one:016x}", "") for one in new)],
-        device=_more(sweep.device, device),
-        port=_more(sweep.port, port),
-        port_guid=_more(sweep.port_guid, unknown),
-        peer=_more(sweep.peer, peer),
-        peer_port=_more(sweep.peer_port, peer_port),
-        rate_gbps=np.concatenate([sweep.rate_gbps, np.repeat(record.rate_gbps[closed], 2)]),
-        width=np.concatenate([sweep.width, np.repeat(record.width[closed], 2)]),
-        line=_more(sweep.line, unknown),
-    )
 
 
 def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) -> dict[int, str]:
@@ -369,52 +325,16 @@ def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) ->
     return found
 
 
-def _closed(recorded: tuple[_Ends, _Ends], swept: tuple[_Ends, _Ends], kept: Rows) -> Rows:
-    """Return these rows of the record, and those at the other ends of the cables that they replace."""
-    one, other = (np.concatenate(ends) for ends in zip(recorded, swept, strict=True))
-    ends = distinct(np.concatenate([one, other]))
-    chain = connected_parts(len(ends), np.searchsorted(ends, one), np.searchsorted(ends, other))
-    of_row = chain[np.searchsorted(ends, recorded[0])]
-    return np.flatnonzero(np.isin(of_row, of_row[kept]))
-
-
-def _with_devices(sweep: Sweep, rows: Rows, devices: Rows) -> Sweep:
-    """Return the sweep with these rows and devices alone."""
-    place = np.zeros(len(sweep.guid), np.int64)
-    place[devices] = np.arange(len(devices))
-    return replace(
-        sweep,
-        guid=sweep.guid[devices],
-        kind=sweep.kind[devices],
-        port_count=sweep.port_count[devices],
-        declared=sweep.declared[devices],
-        system_image_guid=sweep.system_image_guid[devices],
-        descriptions=[sweep.descriptions[device] for device in devices.tolist()],
-        device=place[sweep.device[rows]].astype(sweep.device.dtype),
-        port=sweep.port[rows],
-        port_guid=sweep.port_guid[rows],
-        peer=place[sweep.peer[rows]].astype(sweep.peer.dtype),
-        peer_port=sweep.peer_port[rows],
-        rate_gbps=sweep.rate_gbps[rows],
-        width=sweep.width[rows],
-        line=sweep.line[rows],
-    )
-
-
-def _more(old: npt.NDArray[_Number], more: Sequence[int]) -> npt.NDArray[_Number]:
-    return np.concatenate([old, np.array(more, old.dtype)])
-
-
-def _ends_of(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
+def ends_in_sweep(sweep: Sweep, guids: _Words) -> tuple[Ends, Ends]:
     """Return both ends of each row of the sweep."""
     place = np.searchsorted(guids, sweep.guid).astype(np.int64)
     return (place[sweep.device] << 8) | sweep.port, (place[sweep.peer] << 8) | sweep.peer_port
 
 
-def _peers(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
+def _peers(sweep: Sweep, guids: _Words) -> tuple[Ends, Ends]:
     """Return the ends of the sweep's cables, sorted, and the end at the other side of each: `_SEVERAL` where
     there are two."""
-    own, far = _ends_of(sweep, guids)
+    own, far = ends_in_sweep(sweep, guids)
     pairs = np.sort(np.concatenate([own << 32 | far, far << 32 | own]))  # an end has less than 32 bits
     ends, peers = pairs >> 32, pairs & 0xFFFFFFFF
     first = np.flatnonzero(np.diff(ends, prepend=-1))
@@ -422,7 +342,7 @@ def _peers(sweep: Sweep, guids: _Words) -> tuple[_Ends, _Ends]:
     return ends[first], np.where(peers[first] == peers[last], peers[first], _SEVERAL)
 
 
-def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
+def _peer_of(at: Ends, ends: Ends, peers: Ends) -> Ends:
     """Return the other side of each end, -1 where the sweep has no cable. `ends`, `peers`: see `_peers`."""
     if not len(ends):
         return np.full(len(at), -1, np.int64)
@@ -430,7 +350,7 @@ def _peer_of(at: _Ends, ends: _Ends, peers: _Ends) -> _Ends:
     return np.where(ends[place] == at, peers[place], -1)
 
 
-def _of_record(record: Record, guids: _Words) -> tuple[_Ends, _Ends]:
+def ends_in_record(record: Record, guids: _Words) -> tuple[Ends, Ends]:
     """Return both ends of each row of the record."""
     place = np.searchsorted(guids, record.guids).astype(np.int64) << 8
     return place[record.a_at] | record.a_port, place[record.b_at] | record.b_port

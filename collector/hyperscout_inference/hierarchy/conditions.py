@@ -7,7 +7,6 @@ messages are absolute, so that a message stays the same while nothing changes.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from itertools import repeat
 from operator import attrgetter
 
 import numpy as np
@@ -16,9 +15,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
-from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import (
-    Adapter,
     Anomaly,
     Condition,
     HyperNode,
@@ -29,7 +26,7 @@ from hyperscout_topology.topology import (
     state_of,
 )
 
-from hyperscout_inference.grouping.grouping import Longs
+from hyperscout_inference.hierarchy.link_ends import levels_of, links_between, lowest_domains
 
 NAMED = 3  # cables or nodes that a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
@@ -341,9 +338,9 @@ def _link_totals(
         return {}
     index = {name: i for i, name in enumerate(names)}
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
-    level = _levels(table.devices, topology.adapters, switches)
+    level = levels_of(table.devices, topology.adapters, switches)
     number = np.array([*(index.get(h.name, -1) for h in topology.hypernodes), -1], np.int64)
-    home = _lowest(table.devices, *[h.switches for h in topology.hypernodes])
+    home = lowest_domains(table.devices, *[h.switches for h in topology.hypernodes])
     by_switch = np.where(level > 0, number[home], -1)
     counts = by_switch >= 0
     mine = np.flatnonzero(counts[table.a] | counts[table.b])
@@ -359,50 +356,12 @@ def _link_totals(
     totals = {(name, _UPLINK): int(uplinks[i]) for name, i in index.items()}
     totals |= {(name, _HOST_LINK): int(host_links[i]) for name, i in index.items()}
     missing = [x for name in names for x in by_hypernode[name] if x.kind == "MissingLink" and x.peer]
-    present = _present(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
+    present = links_between(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
     for anomaly in missing:
         # A flapping cable may be in the table while its anomaly is still held.
         if anomaly.hypernode is not None and _ends(anomaly) not in present:
             totals[anomaly.hypernode, _link_class(anomaly, switches)] += 1
     return totals
-
-
-@memoized
-def _lowest(devices: Sequence[str], *switches: Sequence[str]) -> Longs:
-    """Return (devices,) the first HyperNode with this switch, -1 = none. `switches`: of each, by tier."""
-    at = positions(devices)
-    found = np.full(len(devices), -1, np.int64)
-    for number in range(len(switches) - 1, -1, -1):
-        found[[at[switch] for switch in switches[number] if switch in at]] = number
-    return found
-
-
-@memoized
-def _levels(devices: Sequence[str], adapters: Sequence[Adapter], switches: Mapping[str, int]) -> Longs:
-    """Return (devices,) the level of a switch, 0 for a host, -1 for another endpoint. A switch of unknown
-    level is never the lower end."""
-    known = dict.fromkeys(map(_ID_OF, adapters), 0)
-    other = -1 if known else 0
-    known |= {device: level or 1 << 30 for device, level in switches.items()}
-    return np.fromiter(map(known.get, devices, repeat(other)), np.int64, len(devices))
-
-
-def _present(table: LinkTable, devices: set[str]) -> set[frozenset[tuple[str, str]]]:
-    """Return the links between these devices, by their ends."""
-    at = positions(table.devices)
-    chosen = np.zeros(len(at), np.bool_)
-    chosen[[at[device] for device in devices if device in at]] = True
-    rows = np.nonzero(chosen[table.a] & chosen[table.b])[0]
-    columns = (
-        table.a[rows].tolist(),
-        table.a_port[rows].tolist(),
-        table.b[rows].tolist(),
-        table.b_port[rows].tolist(),
-    )
-    return {
-        frozenset(((table.devices[a], table.ports[ap]), (table.devices[b], table.ports[bp])))
-        for a, ap, b, bp in zip(*columns, strict=True)
-    }
 
 
 def _ends(anomaly: Anomaly) -> frozenset[tuple[str, str]]:

@@ -30,7 +30,6 @@ from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.accelerators import accelerator_domains, with_own_ids
 from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.fabric.network import Ints, Network, distinct, distinct_places
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.opaque import as_published, with_latency
@@ -49,6 +48,7 @@ from hyperscout_inference.hierarchy.history import (
     named_since,
     recall,
 )
+from hyperscout_inference.hierarchy.managed_nvlink import with_managed
 from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_inference.hierarchy.unreported import unreported, with_unreported
 from hyperscout_inference.labels.labelled import against_wires, with_labels

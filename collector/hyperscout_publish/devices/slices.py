@@ -91,11 +91,7 @@ def _ids(device: Object) -> set[tuple[str, str]]:
     for key, value in (device.get("attributes") or {}).items():
         name, text = key.rpartition("/")[2].lower(), value.get("string")
         if text:
-            found |= {
-                (kind, text)
-                for kind, names in _KINDS
-                if name in names
-            }
+            found |= {(kind, text) for kind, names in _KINDS if name in names}
     return found if any(kind != "pci" for kind, _ in found) else set()
 
 

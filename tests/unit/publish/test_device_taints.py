@@ -131,9 +131,7 @@ async def test_a_nic_that_another_driver_publishes_is_tainted_there() -> None:
         "driver": THEIRS.driver,
         "nodeName": "n1",
         "pool": {"name": THEIRS.pool},
-        "devices": [
-            {"name": THEIRS.device, "attributes": {"dra.net/rdmaDevice": {"string": "mlx5_0"}}}
-        ],
+        "devices": [{"name": THEIRS.device, "attributes": {"dra.net/rdmaDevice": {"string": "mlx5_0"}}}],
     }
     one = cluster.fake.put(f"{COLLECTION}/theirs", {"metadata": {"name": "theirs"}, "spec": spec})
     cluster.slices.learn(one)

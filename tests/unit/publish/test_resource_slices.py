@@ -189,9 +189,7 @@ async def test_off_without_the_right_to_delete_asks_for_nothing_else() -> None:
     assert asked == ["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"]
 
 
-@pytest.mark.parametrize(
-    ("driver", "pool"), [("other.example.com", "n1"), ("nic.hyperscout.io", "other")]
-)
+@pytest.mark.parametrize(("driver", "pool"), [("other.example.com", "n1"), ("nic.hyperscout.io", "other")])
 async def test_another_slice_with_our_name_is_left_alone_and_named(driver: str, pool: str) -> None:
     cluster = Cluster()
     spec = {"driver": driver, "nodeName": "n1", "pool": {"name": pool}, "devices": []}

@@ -7,8 +7,8 @@ import pytest
 from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
 from hyperscout_formats.managers import nmx
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.managed_nvlink import with_managed
 from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.managed_nvlink import with_managed
 from hyperscout_sim.fabric.racks import racks
 from hypothesis import given
 from hypothesis import strategies as st
