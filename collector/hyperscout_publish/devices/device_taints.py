@@ -119,8 +119,8 @@ class DeviceTaintsPublisher(Publisher):
         self._set_alarm(decision.wake_at_ns, now_ns)
         self._notify(decision, self._policy.limit(len(devices)), len(devices))
         changed = [rule for rule in rules if not _is_as_written(rule)]
-        mine = {str(_device_of(rule)) for rule in changed if _has_its_name(rule)}
-        again = sorted(mine.difference(decision.clear))
+        again = [_device_of(rule) for rule in changed if _has_its_name(rule)]
+        again = [device for device in again if str(device) not in decision.clear]
         said = [
             *lines(decision, found),
             *(f"DeviceTaintRule {_name(rule)}: delete (it was changed)" for rule in changed),
@@ -132,8 +132,7 @@ class DeviceTaintsPublisher(Publisher):
         for line in said:
             _log.warning("%s", line)
         gone = [*changed, *(tainted[device] for device in decision.clear)]
-        new = [devices[device] for device in decision.taint]
-        await self._write(version, gone, new + [_device_of(tainted[device]) for device in again])
+        await self._write(version, gone, [*(devices[device] for device in decision.taint), *again])
 
     async def _rules(self, version: str) -> list[Object]:
         """The rules with hyperscout's label."""
