@@ -92,7 +92,7 @@ async def test_the_story_sees_each_fault_come_and_go() -> None:
         ({"deaf": True}, "HyperNodes as the 16 nodes are cabled; now:\nNAME"),
         ({"clumsy": True}, "a HyperNode Degraded, since cable"),
         ({"heal": False}, "a HyperNode well again, since cable"),
-        ({"heal": False}, ": 1 of 16 host links down: node-0001/p1 -> leaf-p01-u01-r0/p1"),
+        ({"heal": False}, ": 1 of 16 host links down: node-0001 mlx5_0/p1 -> leaf-p01-u01-r0/p1"),
     ],
 )
 async def test_what_never_turns_is_an_error_that_says_what_was_expected(
