@@ -24,10 +24,10 @@ def with_labels(
     nodes, passed_over = node_labels.parse(read_bytes(path, "JSON"), shown(path))
     problems.extend(passed_over)
     there = {key for labels in nodes.values() for key in labels}
-    unknown = (key for keys in own if keys not in CLOUDS.values() for key in keys if key not in there)
-    problems.extend(
-        Problem(shown(path), 0, f"no node has the label {key} of --label-keys") for key in unknown
-    )
+    clouds = [text for text in label_keys if text in CLOUDS and there.isdisjoint(CLOUDS[text])]
+    unknown = [key for keys in own if keys not in CLOUDS.values() for key in keys if key not in there]
+    absent = [*(f"a label of {cloud}, given" for cloud in clouds), *(f"the label {key}" for key in unknown)]
+    problems.extend(Problem(shown(path), 0, f"no node has {what} in --label-keys") for what in absent)
     return replace(
         inputs,
         labels={**domains_of(nodes, (*own, *CLOUDS.values())), **inputs.labels},
@@ -42,6 +42,10 @@ def _own_lists(label_keys: Sequence[str]) -> Sequence[Keys]:
     except ValueError as error:
         raise click.UsageError(f"--label-keys: {error}") from error
     if plain := next((key for keys in lists for key in keys if "/" not in key), None):
+        if plain in CLOUDS:
+            raise click.UsageError(
+                f"--label-keys: give the option once for {plain}, alone, and once for others"
+            )
         raise click.UsageError(
             f"--label-keys: {plain!r}: expected a label key with a prefix, such as example.com/rack, or one "
             f"of {', '.join(CLOUDS)} alone; the option may be repeated"

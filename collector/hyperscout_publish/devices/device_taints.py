@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 _RESOURCE = "devicetaintrules"
 _VERSIONS = ("v1", "v1beta2", "v1alpha3")  # with the same fields, as far as they are written here
 _MAX_SLEEP_S = 3600.0
+_UNPUBLISHED = "no ResourceSlice has a NIC that agents report, so none can be tainted: set dra: on"
 _NAMED = 5  # devices in a notice
 
 
@@ -71,6 +72,7 @@ class DeviceTaintsPublisher(Publisher):
         super().__init__()
         self.recheck = Recheck(self.wake)
         self._over: str | None = None
+        self._unpublished: str | None = None
         self._kube = kube
         self._mode = mode
         self._policy = TaintPolicy(settings)
@@ -85,8 +87,8 @@ class DeviceTaintsPublisher(Publisher):
 
     @property
     def notice(self) -> str | None:
-        """The NICs that the cap leaves without a taint, and why the slices may be out of date."""
-        return "; ".join(filter(None, (self._over, self._slices.problem))) or None
+        """Why NICs get no taint: the cap, or no slice has them; and why the slices may be out of date."""
+        return "; ".join(filter(None, (self._over, self._unpublished, self._slices.problem))) or None
 
     async def publish(self, topology: Topology) -> None:
         """Create and delete the rules that are due. Raises PublishError."""
@@ -113,6 +115,8 @@ class DeviceTaintsPublisher(Publisher):
         await listed(self._slices, "the cluster's ResourceSlices")
         nics = self._nics.of_cluster(self._cluster)
         found, devices = await self._in_thread(_troubles, topology, nics, list(self._slices))
+        is_unpublished = any(nics.values()) and not devices
+        self._unpublished = _UNPUBLISHED if is_unpublished else None
         now_ns = self._clock_ns()
         tainted = {str(_device_of(rule)): rule for rule in rules if _has_its_name(rule)}
         decision = self._policy.decide(found, devices, tainted, now_ns)

@@ -144,6 +144,10 @@ async def test_a_nic_that_no_driver_publishes_is_not_tainted() -> None:
     cluster.slices.forget("n1-nic.hyperscout.io")
     await cluster.publisher.publish(down(0))
     assert cluster.rules == []
+    assert cluster.publisher.notice is None, "the slice of another node has NICs"
+    cluster.slices.forget("n2-nic.hyperscout.io")
+    await cluster.publisher.publish(down(0))
+    assert "none can be tainted: set dra: on" in (cluster.publisher.notice or "")
 
 
 async def test_at_most_a_share_is_tainted() -> None:
