@@ -126,7 +126,7 @@ async def test_each_api_server_gets_the_tree_of_its_own_nodes(
             cable = host_cable(player, f"{EAST}/{first}")
             player.cut(cable)
             await there.until(lambda now: status_at(now, first, "Degraded")[0] == "True", "a cut cable")
-            assert f"{first}/" in status_at(there.now, first, "Degraded")[1]
+            assert f"{first} mlx5_0/" in status_at(there.now, first, "Degraded")[1]
             player.restore(cable)
             await whole(there, of_east)
         await asyncio.to_thread(east.plane.kill_apiserver)
