@@ -355,7 +355,7 @@ async def test_a_real_fabric_s_counters(tmp_path: Path, ibsim: Ibsim) -> None:
             await world.until("errors", lambda: len(world.erroring) == 2)
             assert [x.message for x in world.erroring] == [
                 "node-0001 ibsim0/p1 to leaf1/p1: 2 errors/s at leaf1/p1",
-                "node-0003 ibsim0/p1 to leaf2/p1: 4 errors/s at node-0003 ibsim0/p1",
+                "node-0003 mlx5_0/p1 to leaf2/p1: 4 errors/s at node-0003 mlx5_0/p1",
             ]
             assert {x.sources for x in world.erroring} == {("ibqueryerrors",)}
             assert len(world.degraded) == 2

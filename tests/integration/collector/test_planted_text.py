@@ -43,12 +43,21 @@ NODE_PROBES = {
 }
 
 
+PCI = frozenset({"pci_address", "pcie_root"})
+CHECKED = {
+    "lldp": PCI,
+    "infiniband": PCI,
+    "gpu": frozenset({"kind", "domain"}),
+}  # a finding with another text is refused
+
+
 def planted(finding: Finding) -> Finding:
     """A finding of the simulation with control characters in its reason and in every text of its payload."""
     found = Finding()
     found.CopyFrom(finding)
-    payload = getattr(found, found.WhichOneof("payload") or "lldp")
-    plant(payload, omit=frozenset({"chassis_id_type", "port_id_type", "state", "link_layer", "chassis_id"}))
+    kind = found.WhichOneof("payload") or "lldp"
+    checked = {"chassis_id_type", "port_id_type", "state", "link_layer", "chassis_id"}
+    plant(getattr(found, kind), omit=frozenset(checked) | CHECKED.get(kind, frozenset()))
     found.reason = f"reason{PLANTED}"
     return found
 
@@ -58,7 +67,7 @@ def empty(node: str, probe: str, payload: str) -> Finding:
     found = Finding(key=FindingKey(node=node, probe=probe, subject=f"planted {payload}"))
     found.observed_at.CopyFrom(stamp(NOW_NS))
     found.outcome, found.reason = Outcome.OUTCOME_DATA, f"reason{PLANTED}"
-    plant(getattr(found, payload))
+    plant(getattr(found, payload), omit=CHECKED.get(payload, frozenset()))
     getattr(found, payload).SetInParent()
     return found
 
