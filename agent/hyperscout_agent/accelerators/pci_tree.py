@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.facts.pci import numa_node
 from hyperscout_formats.nvidia.nvml_values import pci_address
 
 NVIDIA: Final = "0x10de"
@@ -146,11 +147,10 @@ def _device(link: Path) -> PciDevice | None:
             break
     steps.reverse()
     driver = path / "driver"
-    numa = _text(path / "numa_node")
     return PciDevice(
         pci_address(path.name),
         tuple(step.name for step in steps),
-        int(numa) if numa.isascii() and numa.isdigit() else None,  # "-1" = unknown
+        numa_node(_text(path / "numa_node")),
         driver.resolve().name if driver.exists() else "",
         tuple(map(_link_gbps, steps)),
     )

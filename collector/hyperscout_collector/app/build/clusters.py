@@ -151,7 +151,7 @@ def _node_writers(
             templates=key_templates(settings.node_label_keys),
             held=hypernodes.held,
             overlap=settings.overlap,
-            single_hosts=settings.single_host_domains == "keep",
+            single_hosts=settings.single_hosts,
             dry_run=dry_run,
         )
     ]
@@ -168,7 +168,7 @@ def _node_writers(
             )
         )
     if settings.slinky_config_map or not dry_run:
-        keeps = settings.single_host_domains == "keep"
+        keeps = settings.single_hosts
         options = SlurmOptions(block_sizes=settings.slurm_block_sizes, single_hosts=keeps)
         found.append(SlinkyPublisher(kube, nodes, settings.slinky_config_map, say, options, dry_run=dry_run))
     return found
@@ -191,7 +191,7 @@ def _node_features(
         templates=key_templates(settings.node_label_keys),
         held=hypernodes.held,
         overlap=settings.overlap,
-        single_hosts=settings.single_host_domains == "keep",
+        single_hosts=settings.single_hosts,
         dry_run=settings.kubernetes == "dry-run",
         rng=jitter(),
     )

@@ -92,7 +92,7 @@ def build_publishers(context: Context, published: Callable[[], Topology] = lambd
                 settings.slurm_hook,
                 SlurmOptions(
                     block_sizes=settings.slurm_block_sizes,
-                    single_hosts=settings.single_host_domains == "keep",
+                    single_hosts=settings.single_hosts,
                 ),
                 live=settings.slurm_live,
                 interval_s=settings.slurm_hook_interval_s,
@@ -158,7 +158,7 @@ def build_publishing(
         timer=context.timer,
         seen_ns=evidence.view.seen_ns,
         pods_are_watched=nodes is not None,
-        single_hosts=settings.single_host_domains == "keep",
+        single_hosts=settings.single_hosts,
     )
     unknown = "the collector reads no nodes of Kubernetes: set `kubernetes`"
     masks = NodeMasks(publishers.node if publishers.nodes else None, unknown)

@@ -252,6 +252,11 @@ class PublisherSettings(BaseModel):
         'with it the annotation topology.slinky.slurm.net/spec of nodes; "" = none',
     )
 
+    @property
+    def single_hosts(self) -> bool:
+        """Whether node labels, Slurm and the placer have accelerator domains of one host."""
+        return self.single_host_domains == "keep"
+
     @field_validator("clusters")
     @classmethod
     def _are_clusters(cls, value: tuple[str, ...]) -> tuple[str, ...]:
