@@ -202,6 +202,14 @@ class Kube:
         self.counters.wrote(method, "written", time.perf_counter() - began_s)
         return answer
 
+    async def delete(self, path: str, metadata: Object) -> Object:
+        """Delete the object with this metadata, as it was read: no newer one, and no other of its name.
+
+        Raises KubeError, also ConflictError.
+        """
+        exactly = {key: metadata[key] for key in ("uid", "resourceVersion")}
+        return await self.write("DELETE", path, {"preconditions": exactly})
+
     async def review(self, path: str, body: Object, *, timeout_s: float = 5.0) -> Object:
         """Send a review by POST (TokenReview, SubjectAccessReview). It changes nothing and is not fenced."""
         return await self._ask("POST", path, None, body, JSON, timeout_s)

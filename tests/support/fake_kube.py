@@ -48,6 +48,10 @@ class FakeKube:
         self.before("POST", path)
         return {"status": {"allowed": self.allows}}
 
+    async def delete(self, path: str, metadata: Object) -> Object:
+        exactly = {key: metadata[key] for key in ("uid", "resourceVersion")}
+        return await self.write("DELETE", path, {"preconditions": exactly})
+
     async def write(
         self,
         method: str,

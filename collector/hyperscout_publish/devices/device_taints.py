@@ -6,20 +6,17 @@ a digest of the device, so that a rule is only ever created or deleted. One with
 what hyperscout writes is deleted, and the rule is created again if its device is still to be tainted.
 """
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
 
 from hyperscout_formats.kubelet.dra import DRIVER
-from hyperscout_formats.text.counts import are, first_few
 from hyperscout_kubernetes.client import MANAGER, Kube, Object
 from hyperscout_kubernetes.discovery import may, served_version
 from hyperscout_kubernetes.errors import ConflictError, KubeError
 from hyperscout_kubernetes.paths import api_path
 from hyperscout_kubernetes.reflector import Reflector
 from hyperscout_runtime.bounded_executor import BoundedExecutor
-from hyperscout_runtime.units import NS
 from hyperscout_topology.health import accused
 from hyperscout_topology.topology import Topology
 
@@ -29,23 +26,21 @@ from hyperscout_publish.devices.slices import GROUP, DeviceRef, Elsewhere
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, listed
 from hyperscout_publish.nodes.taint_policy import (
-    TaintDecision,
     TaintPolicy,
     TaintSettings,
     Trouble,
     lines,
+    say_over,
     with_trouble,
 )
 from hyperscout_publish.nodes.taints import EFFECT, KEY
-from hyperscout_publish.publisher.base import Publisher, PublishError, Recheck
+from hyperscout_publish.publisher.base import Alarm, Publisher, PublishError, Recheck
 
 _log = logging.getLogger(__name__)
 
 _RESOURCE = "devicetaintrules"
 _VERSIONS = ("v1", "v1beta2", "v1alpha3")  # with the same fields, as far as they are written here
-_MAX_SLEEP_S = 3600.0
 _UNPUBLISHED = "no ResourceSlice has a NIC that agents report, so none can be tainted: set dra: on"
-_NAMED = 5  # devices in a notice
 
 
 class DeviceTaintsPublisher(Publisher):
@@ -82,7 +77,7 @@ class DeviceTaintsPublisher(Publisher):
         self._clock_ns = clock_ns
         self._dry_run = DryRun("taints of devices", say)
         self._removed = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.wake)
         self._in_thread = BoundedExecutor("publish-device-taints")
 
     @property
@@ -120,8 +115,8 @@ class DeviceTaintsPublisher(Publisher):
         now_ns = self._clock_ns()
         tainted = {str(_device_of(rule)): rule for rule in rules if _has_its_name(rule)}
         decision = self._policy.decide(found, devices, tainted, now_ns)
-        self._set_alarm(decision.wake_at_ns, now_ns)
-        self._notify(decision, self._policy.limit(len(devices)), len(devices))
+        self._alarm.set(decision.wait_s(now_ns))
+        self._notify(say_over(decision, self._policy.limit(len(devices)), len(devices), "NICs"))
         changed = [rule for rule in rules if not _is_as_written(rule)]
         again = [_device_of(rule) for rule in changed if _has_its_name(rule)]
         again = [device for device in again if str(device) not in decision.clear]
@@ -150,10 +145,7 @@ class DeviceTaintsPublisher(Publisher):
         bodies = {_name(body): body for device in new for body in (taint_rule(version, device),)}
 
         async def delete(name: str) -> None:
-            metadata = by_name[name]
-            exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            path = api_path(version, _RESOURCE, name)
-            await self._kube.write("DELETE", path, {"preconditions": exactly})
+            await self._kube.delete(api_path(version, _RESOURCE, name), by_name[name])
 
         async def create(name: str) -> None:
             try:
@@ -166,24 +158,10 @@ class DeviceTaintsPublisher(Publisher):
         await for_each("DeviceTaintRules", list(by_name), delete)
         await for_each("DeviceTaintRules", list(bodies), create)
 
-    def _notify(self, decision: TaintDecision, limit: int, devices: int) -> None:
-        notice = None
-        if over := decision.over:
-            notice = (
-                f"at most {limit} of {devices} NICs may be tainted (taint_share): "
-                f"{first_few(over, _NAMED)} {are(len(over))} degraded but not tainted"
-            )
+    def _notify(self, notice: str | None) -> None:
         if notice is not None and self._over is None:
             _log.warning("%s", notice)
         self._over = notice
-
-    def _set_alarm(self, at_ns: int | None, now_ns: int) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if at_ns is not None:
-            delay_s = min(max((at_ns - now_ns) / NS, 0.0), _MAX_SLEEP_S)
-            self._alarm = asyncio.get_running_loop().call_later(delay_s, self.wake)
 
 
 def taint_rule(version: str, device: DeviceRef) -> Object:

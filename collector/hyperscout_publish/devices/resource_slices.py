@@ -138,9 +138,7 @@ class ResourceSlicesPublisher(Publisher):
             await self._delete(path, there)
 
     async def _delete(self, path: str, there: Object) -> None:
-        keys = "uid", "resourceVersion"
-        exactly = {key: there["metadata"][key] for key in keys}
-        await self._kube.write("DELETE", path, {"preconditions": exactly})
+        await self._kube.delete(path, there["metadata"])
         self._slices.forget(there["metadata"]["name"])
 
     async def _remove(self) -> None:

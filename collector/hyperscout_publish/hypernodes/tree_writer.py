@@ -171,9 +171,8 @@ class TreeWriter:
     async def _delete(self, name: str, found: Object | None) -> None:
         if found is None:
             return
-        preconditions = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
         try:
-            left = await self._kube.write("DELETE", path_of(name), {"preconditions": preconditions})
+            left = await self._kube.delete(path_of(name), found["metadata"])
             if (left.get("metadata") or {}).get("finalizers"):
                 self._hypernodes.learn(left)  # it stays until its finalizers are removed
                 return

@@ -88,9 +88,7 @@ class KueuePublisher(Publisher):
             )
             return
         if found is not None:
-            metadata = found["metadata"]
-            exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            await self._kube.write("DELETE", path, {"preconditions": exactly})
+            await self._kube.delete(path, found["metadata"])
         await self._create(version, keys, what)
         _log.info("wrote %s with levels %s", what, ", ".join(keys))
 

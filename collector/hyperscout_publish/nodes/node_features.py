@@ -44,7 +44,7 @@ VERSION = "nfd.k8s-sigs.io/v1alpha1"
 NODE_NAME = "nfd.node.kubernetes.io/node-name"
 _DENIED = "kubernetes.io"
 _ALLOWED = ("feature.node.kubernetes.io", "profile.node.kubernetes.io")
-_NONE: Object = {"exactly": {}, "node": "", "labels": {}}
+_NONE: Object = {"node": "", "labels": {}}
 
 
 def is_denied(key: str) -> bool:
@@ -65,9 +65,9 @@ def object_name(node: str) -> str:
 def _kept(found: Object) -> Object:
     metadata = found["metadata"]
     node = (metadata.get("labels") or {}).get(NODE_NAME, "")
-    exactly = {key: metadata.get(key, "") for key in ("uid", "resourceVersion")}
+    version = {key: metadata.get(key, "") for key in ("name", "uid", "resourceVersion")}
     labels = (found.get("spec") or {}).get("labels") or {}
-    return {"name": metadata["name"], "exactly": exactly, "node": node, "labels": labels}
+    return {"metadata": version, "node": node, "labels": labels}
 
 
 class NodeFeaturesPublisher(Publisher):
@@ -153,8 +153,8 @@ class NodeFeaturesPublisher(Publisher):
             if len(name) <= MAX_EXACT_NAME:
                 wanted[name] = labels_of(name, self._wanted, self._kept, there["labels"])
         prefix = object_name("")
-        ours = {f["name"].removeprefix(prefix) for f in self.features if f["name"].startswith(prefix)}
-        gone = ours - wanted.keys()
+        names = (f["metadata"]["name"] for f in self.features)
+        gone = {name.removeprefix(prefix) for name in names if name.startswith(prefix)} - wanted.keys()
         found = {name: labels for name, labels in wanted.items() if self._differs(name, labels)}
         return found | {name: {} for name in gone}
 
@@ -169,9 +169,9 @@ class NodeFeaturesPublisher(Publisher):
         path = f"{self._collection}/{name}"
         there = self.features.get(name)
         if not labels:
-            exactly = (there or _NONE)["exactly"]
-            await self._kube.write("DELETE", path, {"preconditions": exactly} if exactly else {})
-            self.features.forget(name)
+            if there is not None:
+                await self._kube.delete(path, there["metadata"])
+                self.features.forget(name)
             return
         metadata: Object = {"labels": {MANAGED_BY_LABEL: OWNER, NODE_NAME: node}}
         if there is None:

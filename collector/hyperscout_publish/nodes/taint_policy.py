@@ -17,6 +17,7 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.topology import Anomaly, HyperNode, Topology, say
 
 _NAMED = 5  # nodes in a message
+_MAX_WAIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class TaintDecision:
     clear: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     wake_at_ns: int | None = None
+
+    def wait_s(self, now_ns: int) -> float | None:
+        """Return the time until then, an hour at most; None = only a change is a reason."""
+        if self.wake_at_ns is None:
+            return None
+        return min(max((self.wake_at_ns - now_ns) / NS, 0.0), _MAX_WAIT_S)
 
 
 def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
@@ -146,12 +153,12 @@ class TaintPolicy:
         return TaintDecision(tuple(due[:free]), tuple(clear), tuple(due[free:]), min(times, default=None))
 
 
-def say_over(decision: TaintDecision, limit: int, nodes: int) -> str | None:
-    """Return the message about nodes above the cap; None if there are none."""
+def say_over(decision: TaintDecision, limit: int, total: int, what: str = "nodes") -> str | None:
+    """Return the message about nodes above the cap; None if there are none. `what`: is tainted."""
     if not decision.over:
         return None
     return (
-        f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
+        f"at most {limit} of {total} {what} may be tainted (taint_share): "
         f"{first_few(decision.over, _NAMED)} {are(len(decision.over))} degraded but not tainted"
     )
 

@@ -4,7 +4,6 @@ A node's taints are one list with several writers. The publisher reads it, chang
 writes it at the version that was read. If the policy is disabled, remaining taints of hyperscout are removed.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -14,7 +13,6 @@ from hyperscout_kubernetes.errors import ConflictError
 from hyperscout_kubernetes.event_recorder import EventRecorder
 from hyperscout_kubernetes.nodes import Nodes, path_of
 from hyperscout_runtime.bounded_executor import BoundedExecutor
-from hyperscout_runtime.units import NS
 from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, nodes_known, write_patch
@@ -27,14 +25,13 @@ from hyperscout_publish.nodes.taint_policy import (
     say_over,
     troubles,
 )
-from hyperscout_publish.publisher.base import Publisher
+from hyperscout_publish.publisher.base import Alarm, Publisher
 
 _log = logging.getLogger(__name__)
 
 KEY = "hyperscout.io/degraded"
 EFFECT = "NoSchedule"
 _TRIES = 5  # of one write, after conflicts
-_MAX_SLEEP_S = 3600.0
 
 Taint = Mapping[str, Any]
 
@@ -76,6 +73,7 @@ class TaintsPublisher(Publisher):
     ) -> None:
         super().__init__()
         self.notice: str | None = None
+        self.alarm = Alarm(self.wake)
         self._kube = kube
         self._nodes = nodes
         self._mode = mode
@@ -84,7 +82,6 @@ class TaintsPublisher(Publisher):
         self._clock_ns = clock_ns
         self._events = events
         self._dry_run = DryRun("taints of nodes", say)
-        self._alarm: asyncio.TimerHandle | None = None
         self._in_thread = BoundedExecutor("publish-taints")
 
     async def publish(self, topology: Topology) -> None:
@@ -99,7 +96,7 @@ class TaintsPublisher(Publisher):
         names = self._nodes.names
         decision = self._policy.decide(found, names, self._tainted(), now_ns)
         self._notify(say_over(decision, self._policy.limit(len(names)), len(names)))
-        self._set_alarm(decision.wake_at_ns, now_ns)
+        self.alarm.set(decision.wait_s(now_ns))
         if self._mode == "dry-run":
             self._dry_run.show(lines(decision, found))
             return
@@ -114,14 +111,6 @@ class TaintsPublisher(Publisher):
         if notice is not None and self.notice is None:
             _log.warning("%s", notice)
         self.notice = notice
-
-    def _set_alarm(self, at_ns: int | None, now_ns: int) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if at_ns is not None:
-            delay_s = min(max((at_ns - now_ns) / NS, 0.0), _MAX_SLEEP_S)
-            self._alarm = asyncio.get_running_loop().call_later(delay_s, self.wake)
 
     async def _write(self, decision: TaintDecision, found: Mapping[str, Trouble]) -> None:
         async def clear(name: str) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from hyperscout_runtime.signals import Signal
 from hyperscout_topology.topology import Topology
 
+_RECHECK_S = 300.0
+
 
 class PublishError(RuntimeError):
     """The topology was not published. The message contains the next step. `retry`: a retry may help."""
@@ -43,24 +45,41 @@ class Publisher(ABC):
         """
 
 
+class Alarm:
+    """Calls `wake` once, later. Needs a running event loop."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def at_s(self) -> float | None:
+        """The time of the event loop when it calls, None = it does not."""
+        return self._timer.when() if self._timer is not None else None
+
+    def set(self, delay_s: float | None) -> None:
+        """Call after this time, and not at the time that was set before. None = do not call."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if delay_s is None else loop.call_later(delay_s, self._wake)
+
+
 class Recheck:
     """Tells when to read again what no watch follows, because another program may change or delete it.
 
-    `wake` is called when the time has come: `after_s` seconds after the last call of `restart`.
+    `wake` is called when the time has come, some minutes after the last call of `restart`.
     """
 
-    def __init__(self, wake: Callable[[], None], after_s: float = 300.0) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
         self.is_due = True
         self._wake = wake
-        self._after_s = after_s
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.expire)
 
     def restart(self) -> None:
         """Start the time: everything was just read. Needs a running event loop."""
-        if self._timer is not None:
-            self._timer.cancel()
         self.is_due = False
-        self._timer = asyncio.get_running_loop().call_later(self._after_s, self.expire)
+        self._alarm.set(_RECHECK_S)
 
     def expire(self) -> None:
         """End the time now."""

@@ -4,7 +4,6 @@ A file is replaced as a whole, and only if its text differs. A steady state or a
 runs no command. A topology that is held back is not published, so it changes no file.
 """
 
-import asyncio
 import logging
 import shlex
 import time
@@ -17,7 +16,7 @@ from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.files import replace_file
 from hyperscout_topology.topology import Topology
 
-from hyperscout_publish.publisher.base import Publisher, PublishError, Recheck
+from hyperscout_publish.publisher.base import Alarm, Publisher, PublishError, Recheck
 from hyperscout_publish.slurm.command import TIMEOUT_S, run
 from hyperscout_publish.slurm.live import Layout, layout_of, updated, updates
 from hyperscout_publish.slurm.text import (
@@ -81,7 +80,7 @@ class SlurmFilesPublisher(Publisher):
         self._written: object = None  # what the files contain and Slurm has read; None = unknown
         self._layout: Layout | None = None  # what Slurm has; None = unknown
         self._next_s = timer()  # the hook does not run before
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.wake)
         self._backoff = Backoff(_RETRY_BASE_S, _RETRY_CAP_S)
         self._retry_s = timer()  # after a failed run, another topology causes no run before
         self._bad_paths: list[str] = []  # why files could not be written the last time
@@ -91,9 +90,7 @@ class SlurmFilesPublisher(Publisher):
     async def publish(self, topology: Topology) -> None:
         """Write the files that differ, and run the hook if any did. Raises PublishError."""
         self.notice = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._alarm.set(None)
         if not topology.hypernodes:
             self.notice = "no hierarchy is known: the files are unchanged"
             return
@@ -113,7 +110,7 @@ class SlurmFilesPublisher(Publisher):
         wait_s = self._next_s - self._timer()
         if changes is None and wait_s > 0 and not self._failed[1]:
             # The files wait, too: a change that is undone meanwhile changes nothing.
-            self._wake_after(wait_s)
+            self._alarm.set(wait_s)
             if self._bad_paths:
                 raise PublishError("; ".join(self._bad_paths))
             if wait_s > _LONG_S:
@@ -131,9 +128,6 @@ class SlurmFilesPublisher(Publisher):
         self._written, self._layout = written, layout
         self.recheck.restart()
 
-    def _wake_after(self, wait_s: float) -> None:
-        self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
-
     def _compare(self, topology: Topology) -> tuple[Layout | None, Sequence[Sequence[str]] | None]:
         """Return the layout of Slurm afterwards, and the updates that lead to it; None = the hook does."""
         if not self._live:
@@ -149,7 +143,7 @@ class SlurmFilesPublisher(Publisher):
         failed, problem = self._failed
         wait_s = self._retry_s - self._timer()
         if problem and wait_s > 0 and written != failed:
-            self._wake_after(wait_s)
+            self._alarm.set(wait_s)
             return [problem]
         self._layout = None  # if this fails, Slurm may have a part of it: then the hook runs
         try:

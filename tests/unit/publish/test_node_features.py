@@ -64,8 +64,8 @@ def follow(fake: FakeKube, features: NodeFeaturesPublisher) -> None:
         if path.startswith(FEATURES) and OURS.items() <= x["metadata"].get("labels", {}).items()
     }
     for known in list(features.features):
-        if known["name"] not in there:
-            features.features.forget(known["name"])
+        if known["metadata"]["name"] not in there:
+            features.features.forget(known["metadata"]["name"])
     for found in there.values():
         features.features.learn(copy.deepcopy(found))
     features.features.synced.set()

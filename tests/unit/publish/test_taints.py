@@ -88,13 +88,13 @@ async def test_it_wakes_itself_when_it_is_time() -> None:
         task = asyncio.create_task(runner.run(runner.states[0]))
         while not runner.states[0].generation:
             await asyncio.sleep(0)
-        assert taints._alarm is not None
-        assert before_s + 1.0 <= taints._alarm.when() <= loop.time() + 1.0
+        assert taints.alarm.at_s is not None
+        assert before_s + 1.0 <= taints.alarm.at_s <= loop.time() + 1.0
         clock.now_s = 30
         taints.wake()  # what the alarm calls: the loop's clock is not ours to turn
         while not fake.taints("n03"):
             await asyncio.sleep(0)
-    assert taints._alarm is None
+    assert taints.alarm.at_s is None
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
