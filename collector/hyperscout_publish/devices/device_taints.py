@@ -77,7 +77,7 @@ class DeviceTaintsPublisher(Publisher):
         self._clock_ns = clock_ns
         self._dry_run = DryRun("taints of devices", say)
         self._removed = False
-        self._alarm = Alarm(self.wake)
+        self.alarm = Alarm(self.wake)
         self._in_thread = BoundedExecutor("publish-device-taints")
 
     @property
@@ -115,7 +115,7 @@ class DeviceTaintsPublisher(Publisher):
         now_ns = self._clock_ns()
         tainted = {str(_device_of(rule)): rule for rule in rules if _has_its_name(rule)}
         decision = self._policy.decide(found, devices, tainted, now_ns)
-        self._alarm.set(decision.wait_s(now_ns))
+        self.alarm.set(decision.wait_s(now_ns))
         self._notify(say_over(decision, self._policy.limit(len(devices)), len(devices), "NICs"))
         changed = [rule for rule in rules if not _is_as_written(rule)]
         again = [_device_of(rule) for rule in changed if _has_its_name(rule)]

@@ -1,5 +1,6 @@
 """DeviceTaintRules over an API server in memory: one NIC is tainted, of whichever driver it is."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -86,6 +87,8 @@ async def test_one_nic_is_tainted_late_and_cleared_later() -> None:
     cluster.now_s = 29
     await cluster.publisher.publish(down(0))
     assert cluster.rules == []
+    loop = asyncio.get_running_loop()
+    assert loop.time() < (cluster.publisher.alarm.at_s or 0.0) <= loop.time() + 1.0, "it wakes by itself"
     cluster.now_s = 30
     await cluster.publisher.publish(down(0))
     rule = {
