@@ -33,7 +33,7 @@ from hyperscout_publish.nodes.tier_labels import (
     Labels,
     labels_of,
     say_patch,
-    tier_labels,
+    wanted_and_kept,
     without_single_hosts,
 )
 from hyperscout_publish.publisher.base import Publisher
@@ -134,9 +134,7 @@ class NodeFeaturesPublisher(Publisher):
                 return (h.tier_label, *others(h))
 
             keys: KeysOf = every_key if self._single_hosts else without_single_hosts(topology, every_key)
-            self._wanted = tier_labels(topology, held, keys)
-            keeps = self._keeps and held != NOTHING_HELD
-            self._kept = tier_labels(topology, keys=keys) if keeps else NO_LABELS
+            self._wanted, self._kept = wanted_and_kept(topology, held, keys, keeps=self._keeps)
         due = self._due()
         if self._dry:
             self._show(due)

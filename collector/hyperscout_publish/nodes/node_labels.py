@@ -26,7 +26,7 @@ from hyperscout_publish.nodes.tier_labels import (
     labels_of,
     own_key,
     say_patch,
-    tier_labels,
+    wanted_and_kept,
     without_single_hosts,
 )
 from hyperscout_publish.publisher.base import Publisher
@@ -90,13 +90,13 @@ class NodeLabelsPublisher(Publisher):
         if topology is not self._for[0] or held != self._for[1]:
             self._for = topology, held
             hyperscout_keys: KeysOf = own_key
-            keys, keeps = keys_of_tiers(topology, self._templates), self._keeps and held != NOTHING_HELD
+            keys = keys_of_tiers(topology, self._templates)
             if not self._single_hosts:
                 hyperscout_keys, keys = (without_single_hosts(topology, x) for x in (own_key, keys))
-            self._wanted = tier_labels(topology, held, hyperscout_keys)
-            self._kept = tier_labels(topology, keys=hyperscout_keys) if keeps else NO_LABELS
-            self._wanted_others = tier_labels(topology, held, keys) if self._templates else NO_LABELS
-            self._kept_others = tier_labels(topology, keys=keys) if keeps and self._templates else NO_LABELS
+            self._wanted, self._kept = wanted_and_kept(topology, held, hyperscout_keys, keeps=self._keeps)
+            if self._templates:
+                found = wanted_and_kept(topology, held, keys, keeps=self._keeps)
+                self._wanted_others, self._kept_others = found
         others = self._other_patches()
         if not self._dry:
             own = self._own_patches(long_names_only=self._long_names_only or self._shows_only)

@@ -60,6 +60,17 @@ def tier_labels(topology: Topology, held: Held = NOTHING_HELD, keys: KeysOf = ow
     return found
 
 
+def wanted_and_kept(
+    topology: Topology, held: Held, keys: KeysOf, *, keeps: bool
+) -> tuple[Mapping[str, Labels], Mapping[str, Labels]]:
+    """Return `tier_labels`, and those that stay where they are although their HyperNode is held back.
+
+    `keeps`: whether any of these stay.
+    """
+    stay = tier_labels(topology, keys=keys) if keeps and held != NOTHING_HELD else NO_LABELS
+    return tier_labels(topology, held, keys), stay
+
+
 def _chain(leaf: Wanted, above: Mapping[str, Wanted]) -> list[Wanted]:
     chain = [leaf]
     while (parent := above.get(chain[-1].name)) is not None and parent.tier > chain[-1].tier:
