@@ -1,6 +1,7 @@
 """A pipeline on evidence in memory, whose inference can be made to raise."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
@@ -37,15 +38,22 @@ def where(host: str) -> str:
 
 
 class Rig:
-    """A pipeline on evidence in memory. `raises` decides from the inputs whether inference raises."""
+    """A pipeline on evidence in memory. `raises` decides from the inputs whether inference raises.
+
+    `inference_s`: how long each inference seems to take.
+    """
 
     def __init__(
         self,
         published: Topology | None = None,
         state: EvidenceState | None = None,
         takeover: Takeover | None = None,
+        *,
+        debounce_s: float = 0.0,
+        inference_s: float = 0.0,
     ) -> None:
         self.now_ns = T0
+        seconds = itertools.count(step=inference_s)
         self.state = state or EvidenceState()
         self.published = published
         self.raises: Callable[[FabricInputs], bool] = poisoned
@@ -60,7 +68,7 @@ class Rig:
                 InferenceSettings(),
                 SweepTexts(cast(EvidenceStore, None)),
                 Generations(settings, published, T0),
-                timer=lambda: 0.0,
+                timer=lambda: next(seconds),
                 takeover=takeover,
             ),
             view,
@@ -70,7 +78,7 @@ class Rig:
             held=self._judge,
             inferred=lambda seconds: None,
             clock_ns=lambda: self.now_ns,
-            debounce_s=0.0,
+            debounce_s=debounce_s,
             refresh_s=30.0,
         )
 

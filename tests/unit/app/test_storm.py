@@ -101,3 +101,31 @@ async def test_the_first_generation_waits_for_no_storm(monkeypatch: pytest.Monke
         rig.pipeline.full_state(agent)
     async with running(rig, monkeypatch) as task:
         await until(task, lambda: rig.nodes() == set(HOSTS))
+
+
+async def test_a_long_storm_leaves_most_of_the_time_to_full_states(
+    published: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "_STORM_LOOKS", 0)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def at_once(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    rig = Rig(published.published, published.state, debounce_s=0.5, inference_s=7.0)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: len(rig.tried) == 1)
+        rig.report("n1", "swp40")
+        await until(task, lambda: rig.has_port("swp40"))
+        for agent in MANY_AGENTS:
+            rig.pipeline.full_state(agent)
+        rig.report("n1", "swp41")
+        await until(task, lambda: rig.has_port("swp41"))
+        rig.now_ns += 2 * S
+        rig.report("n1", "swp42")
+        await until(task, lambda: rig.has_port("swp42"))
+    assert pauses == [0.5, 0.5, 21.0, 0.5]

@@ -3,8 +3,8 @@
     commit -> (debounce) -> snapshot on the loop -> in a thread: `Inference` -> publishers
 
 One inference runs at a time; the next one covers changes that arrive meanwhile. While many agents send their
-full states (`Storm`), inference waits: the collector needs its processor time to take them in. These events
-start one:
+full states (`Storm`), inference waits, and later runs less often: the collector needs its processor time to
+take them in. These events start one:
 
 - The evidence changes.
 - Only timestamps in the evidence change. Inference then waits `refresh_s`; it still runs, because the age of
@@ -49,6 +49,7 @@ _T = TypeVar("_T")
 LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
 _IDLE_S = 3600.0  # longest wait when nothing is due
 _STORM_LOOKS = 60  # in all, each after `LOOK_S`
+_STORM_PAUSE = 3  # how many times the duration of the last inference to wait before the next one
 _CLOSE_S = 15.0  # leaves time for the steps of the stop that follow
 
 
@@ -247,10 +248,13 @@ class Pipeline:
 
     @property
     def _pause_s(self) -> float:
-        """How long to wait for further changes. Until the first generation, evidence of all agents arrives
-        and no result is published: two thirds of the time are left to take it in."""
+        """How long to wait for further changes. While many agents send their full states, three quarters of
+        the time are left to take them in: until the first generation, and in a storm that lasts longer than
+        `_storm_over` waits."""
         last, published = self._last, self._inference.published
-        return self._debounce_s if published or last is None else max(self._debounce_s, 2 * last.seconds)
+        if last is None or (published is not None and not self._storm.is_on(self._clock_ns())):
+            return self._debounce_s
+        return max(self._debounce_s, _STORM_PAUSE * last.seconds)
 
     @property
     def _infer_at_ns(self) -> int | None:
