@@ -56,7 +56,7 @@ async def main() -> None:
         if "start" in command:
             tasks.append(asyncio.create_task(_played(player)))
         elif "renew" in command:
-            renew(player)
+            await renew(player)
         elif "connected" in command:
             send_to_parent(acknowledged=acknowledged(player, connected=command["connected"]))
         elif "link" in command:
@@ -98,9 +98,14 @@ def _credentials(job: Message) -> Callable[[str], Credentials]:
     return lambda host: given
 
 
-def renew(player: Player) -> None:
-    """Change every finding of every agent. Later observations show the same."""
-    for agent in player.agents.values():
+async def renew(player: Player) -> None:
+    """Change every finding of every agent, and let it report before the next one changes.
+
+    Later observations show the same. A collector ends a stream that is silent, as it would be while thousands
+    of agents changed at once in one process.
+    """
+    for agent in list(player.agents.values()):
+        await asyncio.sleep(0)
         agent.flaps += 1
         for probe in ("lldp", "infiniband"):
             for subject in agent.store.subjects(probe):

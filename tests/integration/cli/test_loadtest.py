@@ -187,7 +187,7 @@ async def test_later_observations_keep_the_change_of_all_findings() -> None:
         }
 
     before = counted()
-    renew(player)
+    await renew(player)
     renewed = {subject: number + 1 for subject, number in before.items()}
     assert counted() == renewed
     player.observe(host)
