@@ -23,6 +23,7 @@ from hyperscout_runtime.units import NS
 from hyperscout_agent.findings.probe import Observation, Probe, ProbeError, Sample, failed, payload_field
 from hyperscout_agent.findings.store import FindingStore, StoreFull
 from hyperscout_agent.runtime.tasks import Wait, wait
+from hyperscout_agent.runtime.threads import BlockedError
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +175,7 @@ class Scheduler:
             self._trouble(runner, "cancelled itself")
         elif (error := run.exception()) is None:
             self._record(runner, run.result())
-        elif isinstance(error, ProbeError):
+        elif isinstance(error, ProbeError | BlockedError):
             self._trouble(runner, str(error))
         else:
             self._trouble(runner, f"crashed: {type(error).__name__}: {error}", error)

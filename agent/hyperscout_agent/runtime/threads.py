@@ -1,20 +1,33 @@
 """Runs a call that may block in the kernel (sysfs of a faulty adapter) without blocking the agent.
 
 Each call runs in its own daemon thread. A call that does not return blocks neither a pool nor the exit, as it
-would in a BoundedExecutor.
+would in a BoundedExecutor. A probe repeats such a call, so the number of threads is bounded.
 """
 
 import asyncio
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 
+_MOST = 32  # running calls of one name
+
+_running = Counter[str]()  # by name; changed on the event loop and at the end of a thread
+_lock = threading.Lock()
+
+
+class BlockedError(Exception):
+    """So many earlier calls have not returned that no further one is started."""
+
 
 async def in_thread(work: Callable[[], T], name: str) -> T:
-    """Return what `work` returns or raise what it raises. Cancelling does not end the thread."""
+    """Return what `work` returns or raise what it raises. Cancelling does not end the thread.
+
+    `name`: of the thread, and of what it reads. Raises BlockedError.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -33,8 +46,19 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
             result = work()
         except BaseException as caught:
             error = caught
+        with _lock:
+            _running[name] -= 1
         with contextlib.suppress(RuntimeError):  # the loop may have closed in the meantime
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    with _lock:
+        if _running[name] >= _MOST:
+            raise BlockedError(f"{_MOST} earlier reads ({name}) have not returned: a device or driver hangs")
+        _running[name] += 1
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except BaseException:  # no further thread can be started
+        with _lock:
+            _running[name] -= 1
+        raise
     return await future
