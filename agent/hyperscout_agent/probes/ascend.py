@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.facts.accelerators import ASCEND
 from hyperscout_formats.facts.facts import Gpu, NvlinkFabric, NvlinkLink
 from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_formats.huawei.ascend import Chip, parse_health, parse_link, parse_map, parse_super_pod
-from hyperscout_formats.text.counts import count
+from hyperscout_formats.text.counts import count, first_few
 from hyperscout_formats.text.errors import FormatError
 
 from hyperscout_agent.accelerators.pci_tree import HUAWEI, read_pci_tree
@@ -77,7 +78,11 @@ class AscendProbe:
                 "ascend.npu_smi, or set ascend.enabled: false"
             ) from error
         mine = [chip for chip in chips if chip.name.replace(" ", "").startswith(_FAMILY)]
-        return Observation({f"npu{chip.npu}/{chip.chip}": await self._sample(chip) for chip in mine})
+        samples = {f"npu{chip.npu}/{chip.chip}": await self._sample(chip) for chip in mine}
+        unknown = sorted(
+            {x.reason for x in samples.values() if x.reason and x.outcome == Outcome.OUTCOME_DATA}
+        )
+        return Observation(samples, trouble=first_few(unknown, 1))
 
     async def _sample(self, chip: Chip) -> Sample:
         command = (*self._npu_smi, "info", "-t", "spod-info", "-i", str(chip.npu), "-c", str(chip.chip))
