@@ -13,7 +13,7 @@ from typing import Any
 from hyperscout_runtime.backoff import Backoff
 
 from hyperscout_kubernetes.client import Kube, Object
-from hyperscout_kubernetes.errors import GoneError, KubeError
+from hyperscout_kubernetes.errors import GoneError, KubeError, NotFoundError
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Reflector:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.problem: str | None = None  # why the objects may be out of date; None if they are current
+        self.is_unknown = False  # whether the server has no such resource
         self.synced = asyncio.Event()  # set once a complete list has arrived
         self._kube = kube
         self._path = path
@@ -106,7 +107,7 @@ class Reflector:
             except KubeError as error:
                 if self.problem is None:
                     _log.warning("%s", error)
-                self.problem = str(error)
+                self.problem, self.is_unknown = str(error), isinstance(error, NotFoundError)
                 if not error.retry:
                     version = ""  # the resource may be recreated later, so list it again
                 await self._sleep(max(backoff.next_s(), error.retry_after_s))
@@ -130,7 +131,7 @@ class Reflector:
     def _recovered(self) -> None:
         if self.problem is not None:
             _log.info("the watch of %s works again", self._path)
-            self.problem = None
+            self.problem, self.is_unknown = None, False
             self._on_recovery()
 
     def _take(self, event: Object) -> str | None:

@@ -22,7 +22,7 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.devices.nics import NodeNics
 from hyperscout_publish.devices.places import NicEnds, Nics
-from hyperscout_publish.devices.slices import GROUP, DeviceRef, Elsewhere
+from hyperscout_publish.devices.slices import GROUP, NO_SLICES, DeviceRef, Elsewhere
 from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
 from hyperscout_publish.nodes.node_writes import DryRun, Mode, for_each, listed
 from hyperscout_publish.nodes.taint_policy import (
@@ -107,7 +107,7 @@ class DeviceTaintsPublisher(Publisher):
                 "DRADeviceTaintRules and the API server's --runtime-config, or set dra_taints: off"
             )
         self.recheck.restart()
-        await listed(self._slices, "the cluster's ResourceSlices")
+        await listed(self._slices, "the cluster's ResourceSlices", otherwise=NO_SLICES)
         nics = self._nics.of_cluster(self._cluster)
         found, devices = await self._in_thread(_troubles, topology, nics, list(self._slices))
         is_unpublished = any(nics.values()) and not devices

@@ -129,7 +129,7 @@ class KubernetesPublisher(Publisher):
 
     async def held(self, topology: Topology) -> Held:
         """Return what HyperNodes of other owners hold back. Raises PublishError."""
-        if self._lacks_crd:
+        if self.hypernodes.is_unknown:
             return NOTHING_HELD
         await self._synced()
         return (await self._overlaps(topology)).held
@@ -141,10 +141,6 @@ class KubernetesPublisher(Publisher):
             overlaps, topology.hypernodes, tuple(self.hypernodes), labels, self._overlap, self._kept
         )
 
-    @property
-    def _lacks_crd(self) -> bool:
-        return "status 404" in (self.hypernodes.problem or "")
-
     async def _synced(self) -> None:
         try:
             async with asyncio.timeout(_SYNC_TIMEOUT_S):
@@ -152,7 +148,7 @@ class KubernetesPublisher(Publisher):
                 await self._nodes.reflector.synced.wait()
         except TimeoutError as error:
             why = self.hypernodes.problem or self._nodes.reflector.problem or "no response yet"
-            hint = NO_CRD if self._lacks_crd else ""
+            hint = NO_CRD if self.hypernodes.is_unknown else ""
             raise PublishError(f"the cluster's HyperNodes are not known: {why}{hint}") from error
 
     def _checked(self, topology: Topology, held: Held) -> tuple[Wanted, ...]:

@@ -44,6 +44,7 @@ VERSION = "nfd.k8s-sigs.io/v1alpha1"
 NODE_NAME = "nfd.node.kubernetes.io/node-name"
 _DENIED = "kubernetes.io"
 _ALLOWED = ("feature.node.kubernetes.io", "profile.node.kubernetes.io")
+_NO_NFD = "install node-feature-discovery, or set node_labels: on"
 _NONE: Object = {"node": "", "labels": {}}
 
 
@@ -123,7 +124,7 @@ class NodeFeaturesPublisher(Publisher):
     async def publish(self, topology: Topology) -> None:
         """Write the NodeFeatures that differ. Raises PublishError."""
         await nodes_known(self._nodes)
-        await listed(self.features, f"the NodeFeatures in namespace {self._namespace}")
+        await listed(self.features, f"the NodeFeatures in namespace {self._namespace}", otherwise=_NO_NFD)
         self.notice = self.features.problem
         held = await self._held(topology)
         if topology is not self._for[0] or held != self._for[1]:

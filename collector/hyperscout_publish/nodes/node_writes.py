@@ -27,16 +27,18 @@ async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
     await listed(nodes.reflector, "the cluster's nodes", within_s)
 
 
-async def listed(watch: Reflector, what: str, within_s: float | None = None) -> None:
+async def listed(watch: Reflector, what: str, within_s: float | None = None, *, otherwise: str = "") -> None:
     """Wait until the objects have been listed; before that, every one would seem to be missing.
 
-    `what`: "the cluster's nodes". Raises PublishError.
+    `what`: "the cluster's nodes". `otherwise`: what to do where the server has no such resource. Raises
+    PublishError.
     """
     try:
         async with asyncio.timeout(_FIRST_LIST_S if within_s is None else within_s):
             await watch.synced.wait()
     except TimeoutError as error:
-        raise PublishError(f"{what} are not known: {watch.problem or 'no response yet'}") from error
+        hint = f": {otherwise}" if otherwise and watch.is_unknown else ""
+        raise PublishError(f"{what} are not known: {watch.problem or 'no response yet'}{hint}") from error
 
 
 async def write_patch(kube: Kube, watch: Reflector, path: str, body: Object, content: str = MERGE) -> Object:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from hyperscout_kubernetes.client import Kube, RateLimit
-from hyperscout_kubernetes.errors import ForbiddenError, GoneError, KubeError, UnreachableError
+from hyperscout_kubernetes.errors import ForbiddenError, GoneError, KubeError, NotFoundError, UnreachableError
 from hyperscout_kubernetes.reflector import Reflector
 from support.waiting import TIMEOUT_S
 
@@ -116,6 +116,25 @@ async def test_too_old_a_version_means_a_new_list_that_tells_of_differences_alon
     assert script.asked == ["list", "watch 5", "list", "watch 40"]
     assert told[3:] == [("b", "y", None), ("c", "z", "changed"), ("d", None, "new")]
     assert known(reflector) == {"a": "x", "c": "changed", "d": "new"}
+
+
+async def test_a_resource_that_the_server_does_not_have_is_said_until_it_is_there() -> None:
+    missing = NotFoundError("status 404")
+    script = Script([missing, missing, ([], 5)], [[]])
+    states: list[bool] = []
+
+    async def sleep(_: float) -> None:
+        states.append(reflector.is_unknown)
+
+    reflector = Reflector(
+        cast("Kube", script), "/things", changed=lambda *_: None, rng=Random(0), sleep=sleep
+    )
+    task = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(TIMEOUT_S):
+        await script.idle.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (states[:2], reflector.is_unknown) == ([True, True], False)
 
 
 async def test_an_outage_loses_nothing_and_is_said() -> None:

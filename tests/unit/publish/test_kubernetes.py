@@ -408,7 +408,7 @@ async def test_each_change_of_what_may_be_held_back_is_reported() -> None:
 async def test_without_the_crd_nothing_is_held_back() -> None:
     made = publisher(ApplyKube())
     made.hypernodes.synced.clear()
-    made.hypernodes.problem = "GET /apis/topology.volcano.sh/v1alpha1/hypernodes: status 404: not found"
+    made.hypernodes.is_unknown = True
     assert await made.held(two_leaves()) == NOTHING_HELD
 
 

@@ -207,8 +207,9 @@ async def test_without_nfd_the_problem_names_what_is_missing(fake: FakeKube) -> 
     features = publisher(fake)
     features.features.synced.clear()
     features.features.problem = "GET nodefeatures: the server could not find the requested resource"
-    with pytest.raises(PublishError, match="NodeFeatures in namespace net are not known: GET nodefeatures:"):
-        await listed(features.features, "the NodeFeatures in namespace net", 0)
+    features.features.is_unknown = True
+    with pytest.raises(PublishError, match=r"NodeFeatures are not known: GET nodefeatures: .*: install it"):
+        await listed(features.features, "the NodeFeatures", 0, otherwise="install it")
 
 
 @pytest.mark.parametrize(
