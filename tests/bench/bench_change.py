@@ -77,6 +77,7 @@ class Hosts:
 
     def __init__(self, fabric: SimFabric) -> None:
         self.fabric = fabric
+        self.names = fabric.hosts
         self._adapters = fabric.adapters_of()
         self._switches = {switch.guid: switch for switch in fabric.switches}
         owners = fabric.node_map()
@@ -101,7 +102,7 @@ class Hosts:
     def sweeps(self) -> Iterator[tuple[Finding, Bulk]]:
         """One of each rail, each from another host."""
         for rail in range(4):
-            host = self.fabric.hosts[rail]
+            host = self.names[rail]
             adapter = self._adapters[host][rail]
             text = compress(sweep_text(self.fabric, adapter.guid))
             sweep = Sweep(
@@ -153,21 +154,21 @@ async def read(collector: Collector) -> None:
 
 async def filled(collector: Collector, hosts: Hosts) -> None:
     stored = []
-    for host in hosts.fabric.hosts:
+    for host in hosts.names:
         stored.append(await commit(collector, hosts.ports(host), full_of=host))
         if len(stored) % 64 == 0:
             await asyncio.sleep(0)
     await asyncio.gather(*stored)
     for sweep, bulk in hosts.sweeps():
         await (await commit(collector, [sweep], [bulk]))
-    count = len(hosts.fabric.hosts)
+    count = len(hosts.names)
     await eventually(
         lambda: (
             sum(len(h.nodes) for h in collector.watchers.current.topology.hypernodes if h.tier == 1) == count
         )
     )
     # The first change is not measured: the collector publishes all cables with it.
-    await (await commit(collector, hosts.ports(hosts.fabric.hosts[-1], down=0)))
+    await (await commit(collector, hosts.ports(hosts.names[-1], down=0)))
     await eventually(lambda: lost(collector))
     await asyncio.sleep(5)  # what is published is saved
 
@@ -194,7 +195,7 @@ async def measured(agents: int, folder: Path) -> None:
         gc.callbacks.append(garbage)
         for change in range(CHANGES):
             known = lost(collector)
-            host = hosts.fabric.hosts[(1 + change) * STRIDE % (agents - 1)]
+            host = hosts.names[(1 + change) * STRIDE % (agents - 1)]
             await (await commit(collector, hosts.ports(host, down=change % 4)))
             while lost(collector) == known:
                 published.clear()
