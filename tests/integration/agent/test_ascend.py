@@ -98,7 +98,7 @@ async def test_without_hccn_tool_the_super_pods_are_known(host: Host, tmp_path: 
     look = await probe.observe()
     assert {x.outcome for x in look.samples.values()} == {Outcome.OUTCOME_DATA}
     assert all("network port is unknown" in x.reason for x in look.samples.values())
-    assert "network port is unknown" in look.trouble, "`hyperscout agent doctor` shows it"
+    assert "network port is unknown" in look.trouble, "`hyperscout-agent doctor` shows it"
 
 
 async def test_other_families_are_not_reported(host: Host) -> None:
