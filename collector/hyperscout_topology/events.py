@@ -8,13 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 from hyperscout_formats.text.counts import count
 
 from hyperscout_topology.diff import Changes, Diff
 from hyperscout_topology.health import HEALTHY
-from hyperscout_topology.memo import names_of_adapters, nodes_of_adapters
+from hyperscout_topology.memo import memoized, names_of_adapters, nodes_of_adapters
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -174,32 +175,51 @@ def bounded(changes: Sequence[Event], most: int = MAX_OF_A_KIND) -> list[Event]:
     return found
 
 
+_Place = tuple[int, str]  # tier and name of a HyperNode
+
+
+def _lowest(members: tuple[tuple[_Place, tuple[str, ...]], ...]) -> dict[str, _Place]:
+    """Return the lowest HyperNode of each member."""
+    found: dict[str, _Place] = {}
+    for place, names in sorted(members):
+        for name in names:
+            found.setdefault(name, place)
+    return found
+
+
+# In successive generations members seldom change.
+_homes_of_nodes, _homes_of_switches = memoized(_lowest), memoized(_lowest)
+
+
 class _Home:
     """The lowest HyperNode of nodes and switches, and display names of devices; computed on demand."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._of: dict[str, HyperNode] = {}
-        self._nodes: set[str] = set()
         self._called: dict[str, str] = {}
         self._adapters: dict[str, str] = {}
 
+    @cached_property
+    def _nodes(self) -> dict[str, _Place]:
+        leaves = (h for h in self._topology.hypernodes if not h.children)
+        return _homes_of_nodes(tuple(((h.tier, h.name), h.nodes) for h in leaves))
+
+    @cached_property
+    def _switches(self) -> dict[str, _Place]:
+        return _homes_of_switches(tuple(((h.tier, h.name), h.switches) for h in self._topology.hypernodes))
+
+    @cached_property
+    def _silent(self) -> frozenset[str]:
+        return frozenset(self._topology.nodes_without_evidence)
+
     def of(self, *names: str) -> str:
         """The lowest HyperNode that contains one of these; "" = none."""
-        if not self._of:
-            for h in sorted(self._topology.hypernodes, key=lambda h: h.tier):
-                for name in (*h.switches, *(() if h.children else h.nodes)):
-                    self._of.setdefault(name, h)
-        homes = [self._of[name] for name in names if name in self._of]
-        return min(homes, key=lambda h: (h.tier, h.name)).name if homes else ""
+        homes = [home[name] for home in (self._nodes, self._switches) for name in names if name in home]
+        return min(homes)[1] if homes else ""
 
     def node(self, *names: str) -> str:
         """The first of these names that is a node; "" = none is."""
-        if not self._nodes:
-            topology = self._topology
-            self._nodes = {n for h in topology.hypernodes if not h.children for n in h.nodes}
-            self._nodes.update(topology.nodes_without_evidence)
-        return next((name for name in names if name in self._nodes), "")
+        return next((name for name in names if name in self._nodes or name in self._silent), "")
 
     def call(self, devices: set[str]) -> None:
         """Load the display names of these devices."""
