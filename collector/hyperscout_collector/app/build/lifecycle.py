@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -19,6 +20,7 @@ _LEAST_S = 0.05  # for a step or task whose turn comes later: enough where nothi
 _CANCEL_S = 5.0
 _CANCELS = 3
 _TICK_S = 1.0
+_CLEANUP_TURNS = 5
 
 
 class Lifecycle:
@@ -127,11 +129,12 @@ def start(components: Components, lifecycle: Lifecycle) -> None:
 
 
 async def _keep_house(components: Components) -> None:
-    """Do the periodic work, once a second."""
-    while True:
+    """Do the periodic work, once a second. The clean-up looks at all agents, and is in no hurry."""
+    for turn in itertools.count(1):
         await asyncio.sleep(_TICK_S)
         components.ingest.sweeps.tick()
         components.ingest.seeds.tick()
         components.publishing.placing.tick()
         components.publishing.saver.tick()
-        await components.evidence.cleanup.tick()
+        if turn % _CLEANUP_TURNS == 0:
+            await components.evidence.cleanup.tick()

@@ -50,7 +50,7 @@ class Removals:
 
 
 class EvidenceCleanup:
-    """Removes evidence when `tick` is called, about once a second. `clock_ns`: Unix ns.
+    """Removes evidence when `tick` is called, every few seconds. `clock_ns`: Unix ns.
 
     `stream_of(node)`: the connected stream of a node. Another replica that has it removes the findings.
     """
