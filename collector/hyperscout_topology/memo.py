@@ -53,14 +53,15 @@ class Followed(dict[str, _Value]):
 class MemoByNode(Generic[_Evidence, _Found]):
     """Calls a function with each node and its evidence, and keeps a result while that evidence is equal.
 
+    A node for which the function returns None has no result.
+
     The inputs of a collector know which nodes changed. Others share the objects of nodes that did not: Python
     compares lists of them by identity, and looks only at nodes of lists that differ. The function depends on
-    nothing but its arguments, and returns no None. Neither the evidence nor its results nor what is returned
-    may be changed; it is the same object while all results are equal. The order of nodes is not that of the
-    evidence.
+    nothing but its arguments. Neither the evidence nor its results nor what is returned may be changed; it is
+    the same object while all results are equal. The order of nodes is not that of the evidence.
     """
 
-    def __init__(self, function: Callable[[str, _Evidence], _Found]) -> None:
+    def __init__(self, function: Callable[[str, _Evidence], _Found | None]) -> None:
         self._function = function
         # Calls in other threads see the old evidence and results, or the new ones.
         self._last: tuple[Mapping[str, _Evidence], Followed[_Found]] = {}, Followed()
@@ -70,7 +71,7 @@ class MemoByNode(Generic[_Evidence, _Found]):
         fresh: dict[str, _Found | None] = {}
         for node in changed_nodes(known, evidence):
             mine = self._function(node, evidence[node]) if node in evidence else None
-            if mine is None or node not in found or found[node] != mine:
+            if found.get(node) != mine:
                 fresh[node] = mine
         if fresh:
             found = found.after(fresh)

@@ -15,7 +15,7 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, MAX_PORT, SWITCH, Sweep
 from hyperscout_runtime.units import NS
 from hyperscout_topology.link_changes import contains, joined_hashes, links_at
-from hyperscout_topology.memo import MemoByNode, memoized
+from hyperscout_topology.memo import MemoByNode
 from hyperscout_topology.topology import Endpoint, Topology
 
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
@@ -275,21 +275,32 @@ def _shown(sweep: Sweep, ends: set[_End]) -> set[_End]:
     return found & ends
 
 
-def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, int], ...]:
-    """Return node GUID and number of each port that an agent reports as down."""
-    return tuple(
+def _down(node: str, ports: Iterable[InfinibandPort]) -> tuple[_End, ...] | None:
+    """Return the ports that an agent reports as down, None = none."""
+    found = tuple(
         (port.node_guid, port.port)
         for port in ports
         if port.state == "DOWN" and port.link_layer == "InfiniBand" and port.port <= MAX_PORT
     )
+    return found or None
 
 
-_ports_down = MemoByNode(_down)
+_ports_down = MemoByNode(_down)  # few of all nodes have one
 
 
-@memoized
-def _some_down(ports: Mapping[str, tuple[_End, ...]]) -> list[tuple[str, tuple[_End, ...]]]:
-    return sorted((node, down) for node, down in ports.items() if down)
+def _down_since(part: Part, guids: Guids, inputs: FabricInputs) -> dict[tuple[int, int], int]:
+    """Return when the ports that are down were reported so by the hosts of their devices, by the index of the
+    device and the port."""
+    ends = [(node, end) for node, mine in _ports_down(inputs.infiniband).items() for end in mine]
+    wanted = np.fromiter((guid for _, (guid, _) in ends), np.uint64, len(ends))
+    places = np.searchsorted(guids, wanted).tolist()
+    return {
+        (place, port): inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
+        for (node, (_, port)), place, is_device in zip(
+            ends, places, contains(guids, wanted).tolist(), strict=True
+        )
+        if is_device and part.hosts[place] == node
+    }
 
 
 def drop_cables_reported_down(
@@ -304,24 +315,23 @@ def drop_cables_reported_down(
     A host detects at once that its port is down. The next sweep may be a minute away. The report of another
     node about the port does not count.
     """
-    down: dict[int, int] = {}  # ports, and when they were reported
-    for node, reported in _some_down(_ports_down(inputs.infiniband)):
-        for guid, port in reported:
-            place = int(np.searchsorted(guids, np.uint64(guid)))
-            if place < len(guids) and int(guids[place]) == guid and part.hosts[place] == node:
-                down[place << 20 | port] = inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS)
-    ports = np.array(sorted(down), np.int64)
-    drop = []
-    for key in (join_port(part.a, part.a_port), join_port(part.b, part.b_port)):
-        rows = np.flatnonzero(contains(ports, key)).tolist()
-        drop += [row for row in rows if down[int(key[row])] > seen_at_ns[row]]
-    if not drop:
+    down = _down_since(part, guids, inputs)
+    if not down:
         return
-    for i in sorted(set(drop)):
+    is_near = np.zeros(len(guids), np.bool_)
+    is_near[[device for device, _ in down]] = True
+    drop: set[int] = set()
+    for device, port in ((part.a, part.a_port), (part.b, part.b_port)):
+        rows = np.flatnonzero(is_near[device])
+        ends = zip(device[rows].tolist(), port[rows].tolist(), strict=True)
+        drop |= {
+            row for row, end in zip(rows.tolist(), ends, strict=True) if down.get(end, 0) > seen_at_ns[row]
+        }
+    for i in sorted(drop):
         part.vanished.append(
             Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
         )
     stay = np.ones(len(part.a), np.bool_)
-    stay[drop] = False
+    stay[list(drop)] = False
     for column in ("a", "a_port", "b", "b_port", "rate_gbps", "width", "fabric", "sources"):
         setattr(part, column, getattr(part, column)[stay])

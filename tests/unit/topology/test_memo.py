@@ -45,6 +45,15 @@ def test_equal_evidence_is_not_worked_on() -> None:
     assert [changed[node] for node in ("n000", "n001", "n063", "n064", "n199")] == [6, 3, 6, 3, 6]
 
 
+def test_nodes_without_a_result_are_left_out() -> None:
+    odd = MemoByNode[int, int](lambda _, number: number if number % 2 else None)
+    first = odd({"a": 1, "b": 2})
+    assert first == {"a": 1}
+    assert odd({"a": 1, "b": 4, "c": 6}) is first
+    assert odd({"a": 2, "b": 3}) == {"b": 3}
+    assert odd({}) == {}
+
+
 def test_a_result_is_kept_for_equal_arguments() -> None:
     seen: list[tuple[object, ...]] = []
 
