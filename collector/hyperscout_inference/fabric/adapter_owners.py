@@ -146,14 +146,15 @@ def of_shown_hosts(adapters: Guids, sweeps: tuple[SweepSeen, ...], node: Mapping
 
 @memoized
 def _published(adapters: Iterable[Adapter]) -> dict[int, str]:
-    found = {}
-    for adapter in adapters:
-        if len(adapter.id) == _GUID_DIGITS:
-            try:
-                found[int(adapter.id, 16)] = adapter.node
-            except ValueError:
-                continue  # a host's Ethernet side or a GPU
-    return found
+    return {guid: adapter.node for adapter in adapters if (guid := guid_of(adapter.id))}
+
+
+def guid_of(text: str) -> int:
+    """Return the GUID that is the id of a device, 0 for a device of another kind of fabric."""
+    try:
+        return int(text, 16) if len(text) == _GUID_DIGITS else 0
+    except ValueError:
+        return 0  # a host's Ethernet side or a GPU
 
 
 @memoized

@@ -38,22 +38,24 @@ from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 from hyperscout_inference.fabric.adapter_owners import owners_of, reporters
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
-from hyperscout_inference.fabric.reduced_sweep import reduced
+from hyperscout_inference.fabric.reduced_sweep import (
+    confirmed_new,
+    confirmed_rows,
+    reduced,
+    share_a_device,
+    share_a_switch,
+    shows_all_of,
+)
 from hyperscout_inference.fabric.sweep_record import (
     Comparison,
     PortShown,
     Rows,
     cable_at,
     compare,
-    confirmed_new,
-    confirmed_rows,
     guids_of_switches,
     names_of,
     other_kinds,
     record_of,
-    share_a_device,
-    share_a_switch,
-    shows_all_of,
 )
 
 SOURCE: Final = "ibnetdiscover"
@@ -145,7 +147,8 @@ class _Judge:
         self._previous = previous
         self._witnesses = witnesses
         self._compared = compare([claim.sweep for claim in self._claims], previous)
-        self._own = [_starts_at(claim) for claim in self._claims]
+        self._starts = [_starts_at(claim) for claim in self._claims]
+        self._own = [start[1] if start is not None else None for start in self._starts]
         starts = {end[0] for end in self._own if end is not None}
         rows = distinct(np.concatenate([one.missing for one in self._compared]))
         ends = {guid for row in rows.tolist() for guid, _ in self._record.ends(row)}
@@ -343,10 +346,7 @@ class _Judge:
     def _is_out(self, shown: PortShown, claim: SweepClaim) -> bool:
         """Return whether the cable in this port is a published missing one, and its agent reported the port
         as DOWN since the sweep."""
-        sweep, row = claim.sweep, shown.row
-        both = (sweep.device[row], sweep.port[row]), (sweep.peer[row], sweep.peer_port[row])
-        ends = frozenset((f"{int(sweep.guid[device]):016x}", str(int(port))) for device, port in both)
-        missing = self._missing.get(ends)
+        missing = self._missing.get(cable_at(claim.sweep, shown.row))
         if missing is None or missing.peer is None:
             return False
         named = {one.device: one.name for one in (missing.subject, missing.peer)}
@@ -356,18 +356,17 @@ class _Judge:
         return is_down and self._witnesses.at_ns.get(node, 0) > claim.observed_at_ns
 
     def _is_known(self, i: int) -> bool:
-        end, claim = self._own[i], self._claims[i]
-        if end is None:
+        start, claim = self._starts[i], self._claims[i]
+        if start is None:
             return False
-        missing = self._missing.get(cable_at(claim.sweep, end))
+        row, end = start
+        missing = self._missing.get(cable_at(claim.sweep, row))
         if missing is not None and missing.peer is not None:
             named = {one.device: one.name for one in (missing.subject, missing.peer)}
             return named.get(f"{end[0]:016x}") == claim.node
         if self._owner.get(end[0]) != claim.node:
             return False
-        record, guid = self._record, np.uint64(end[0])
-        at_a = (record.a == guid) & (record.a_port == end[1])
-        return bool(np.any(at_a | ((record.b == guid) & (record.b_port == end[1]))))
+        return self._record.has(*end)
 
     def _has_other_guid(self, i: int, known: Sequence[bool]) -> bool:
         """Return whether the sweep of another known node shows the port of this claim with another GUID."""
@@ -389,11 +388,12 @@ def _anomaly(claim: SweepClaim, text: str) -> Anomaly:
     return Anomaly("SourcesDisagree", subject, None, None, (SOURCE,), 0.9, message, nodes=(claim.node,))
 
 
-def _starts_at(claim: SweepClaim) -> tuple[int, int] | None:
-    """Return the adapter and the number of the port that the sweep started from, None if it is not there."""
+def _starts_at(claim: SweepClaim) -> tuple[int, tuple[int, int]] | None:
+    """Return the row of the port that the sweep started from, its adapter and its number; None if it is not
+    there."""
     sweep = claim.sweep
     rows = np.flatnonzero(sweep.port_guid == np.uint64(claim.port_guid))
     if not claim.port_guid or not len(rows):
         return None
     row = int(rows[0])
-    return int(sweep.guid[sweep.device[row]]), int(sweep.port[row])
+    return row, (int(sweep.guid[sweep.device[row]]), int(sweep.port[row]))

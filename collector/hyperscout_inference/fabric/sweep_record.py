@@ -3,45 +3,61 @@
 An end of a cable is a number: the index of its device in a sorted table of GUIDs, and its port.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.infiniband.ibnetdiscover import SWITCH, Sweep
-from hyperscout_topology.link_changes import contains, table_of
+from hyperscout_topology.link_changes import contains, table_of, unaligned
 from hyperscout_topology.memo import memoized
-from hyperscout_topology.topology import LinkTable, Switch, Topology
+from hyperscout_topology.topology import LinkTable, Rate, Switch, Topology
 
-from hyperscout_inference.fabric.adapter_owners import adapters_by_id
+from hyperscout_inference.fabric.adapter_owners import adapters_by_id, guid_of
 from hyperscout_inference.fabric.identify import claims as hosts_described
 from hyperscout_inference.fabric.network import distinct, distinct_places
 
 Rows = npt.NDArray[np.intp]
 Ends = npt.NDArray[np.int64]  # index of a device << 8 | port (a port number has 8 bits)
 _Words = npt.NDArray[np.uint64]
-_SEVERAL: Final = 1 << 62  # no end: the sweep connects a port to several others
+_SEVERAL: Final = -2  # the sweep connects a port to several others
+_MAX_PORT, _PORT_DIGITS = 255, 3
+_NO_ENDS: Final[Ends] = np.zeros((2, 0), np.int64)
 
 
 class Record(NamedTuple):
-    """The published InfiniBand cables in columns. `guids`: the GUIDs of all published devices, sorted, the
-    same object while they stay; `a_at`, `b_at`: where those of each cable are."""
+    """The published InfiniBand cables in columns. `guids`: of all published devices, sorted, the same object
+    while they stay. `a`, `b`: the ends of each cable, at devices in `guids`. `rate`: indexes `rates`."""
 
-    a: _Words
-    a_port: npt.NDArray[np.int64]
-    b: _Words
-    b_port: npt.NDArray[np.int64]
-    fabric: npt.NDArray[np.int32]
-    rate_gbps: npt.NDArray[np.float32]
-    width: npt.NDArray[np.uint8]
     guids: _Words
-    a_at: Rows
-    b_at: Rows
+    a: Ends
+    b: Ends
+    fabric: npt.NDArray[np.int32]
+    rate: npt.NDArray[np.int32]
+    rates: Sequence[Rate]
 
     def ends(self, row: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return GUID and port of both ends of a cable."""
-        return (int(self.a[row]), int(self.a_port[row])), (int(self.b[row]), int(self.b_port[row]))
+        return self._end(int(self.a[row])), self._end(int(self.b[row]))
+
+    def _end(self, end: int) -> tuple[int, int]:
+        return int(self.guids[end >> 8]), end & 0xFF
+
+    def has(self, guid: int, port: int) -> bool:
+        """Return whether a cable ends at this port."""
+        if not contains(self.guids, np.array([guid], np.uint64)).all():
+            return False
+        end = int(np.searchsorted(self.guids, np.uint64(guid))) << 8 | port
+        return bool((self.a == end).any() or (self.b == end).any())
+
+    def rows_in(self, fabric: int) -> Rows:
+        return np.flatnonzero(self.fabric == fabric)
+
+    def ends_in(self, fabric: int) -> Ends:
+        """Return (2, cables) the ends of the cables of a fabric."""
+        rows = self.rows_in(fabric)
+        return np.stack([self.a[rows], self.b[rows]])
 
 
 class PortShown(NamedTuple):
@@ -71,20 +87,22 @@ class Comparison(NamedTuple):
 @lru_cache(maxsize=2)
 def record_of(table: LinkTable) -> Record:
     guid, guids, place = _guids_of(table.devices)
-    port = np.array([int(text) if text.isdecimal() else -1 for text in table.ports], np.int64)
-    swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
-    rows = np.flatnonzero(swept[table.fabric]) if len(table) else np.zeros(0, np.intp)
-    a, b = table.a[rows], table.b[rows]
-    a_port, b_port = port[table.a_port[rows]], port[table.b_port[rows]]
-    good = (
-        (guid[a] > 0) & (guid[b] > 0) & (np.minimum(a_port, b_port) >= 0) & (np.maximum(a_port, b_port) < 256)
-    )
-    speed = np.array([x.speed_gbps for x in table.rates], np.float32)
-    width = np.array([x.width for x in table.rates], np.int64).astype(np.uint8)
-    rate = table.rate[rows][good]
-    at = place[a][good], place[b][good]
-    ends = guids[at[0]], a_port[good], guids[at[1]], b_port[good]
-    return Record(*ends, table.fabric[rows][good], speed[rate], width[rate], guids, *at)
+    device = np.where(guid > 0, place << 8, -1)
+    port = np.array([_port_number(text) for text in table.ports], np.int64)
+    is_swept = np.array([name.startswith("infiniband") for name in table.fabrics], np.bool_)
+    rows = np.flatnonzero(is_swept.take(table.fabric))
+    a = device.take(table.a[rows]) | port.take(table.a_port[rows])  # < 0 if either is
+    b = device.take(table.b[rows]) | port.take(table.b_port[rows])
+    is_cable = (a >= 0) & (b >= 0)
+    if not is_cable.all():
+        a, b, rows = a[is_cable], b[is_cable], rows[is_cable]
+    return Record(guids, a, b, table.fabric[rows], table.rate[rows], table.rates)
+
+
+def _port_number(text: str) -> int:
+    """Return the number of an InfiniBand port, -1 for a port of another kind of fabric."""
+    number = int(text) if text.isdecimal() and len(text) <= _PORT_DIGITS else -1
+    return number if number <= _MAX_PORT else -1
 
 
 @memoized
@@ -108,14 +126,6 @@ def _guids_of(devices: Sequence[str]) -> tuple[_Words, _Words, Rows]:
     return found, *distinct_places(found)
 
 
-def guid_of(text: str) -> int:
-    """Return the GUID that is the id of a device, 0 for a device of another kind of fabric."""
-    try:
-        return int(text, 16) if len(text) == 16 else 0
-    except ValueError:
-        return 0  # an Ethernet device or a GPU
-
-
 def compare(sweeps: Sequence[Sweep], previous: Topology | None) -> tuple[Comparison, ...]:
     """Compare each sweep with the record. The result is kept until a sweep or the record changes."""
     return _compared(tuple(sweeps), table_of(previous.links if previous is not None else ()))
@@ -127,110 +137,193 @@ def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, 
 
 
 class _Swept(NamedTuple):
-    """The devices and cables of a sweep. `guids`: sorted; `place`: where that of each device is. `is_switch`:
-    of each of `guids`, and False of no device (-1). `peers`: see `_peers`."""
+    """The devices and cables of a sweep.
+
+    `guids`: sorted. `is_switch`: of each of these, and False of no device (-1). `ends`: those with a cable,
+    sorted. `own`, `far`: where those of each row of the sweep are. `peer`: where the other side of each end
+    is, `_SEVERAL` = there are two, and -1 of no end (-1).
+    """
 
     guids: _Words
-    place: Rows
     is_switch: npt.NDArray[np.bool_]
-    peers: tuple[Ends, Ends]
+    ends: Ends
+    own: Rows
+    far: Rows
+    peer: Rows
+
+    def places(self, local: Rows, ends: Ends) -> Rows:
+        """Return where these ends of the record are among those of the sweep, -1 = it has no cable there.
+
+        `local`: the place in `guids` of each device of the record, -1 = none.
+        """
+        if not len(self.ends):
+            return np.full(ends.shape, -1, np.intp)
+        mine = local[ends >> 8] << 8 | ends & 0xFF
+        place = np.minimum(np.searchsorted(self.ends, mine), len(self.ends) - 1)
+        return np.where(self.ends[place] == mine, place, -1)
 
 
 def _swept(sweep: Sweep) -> _Swept:
     guids, place = distinct_places(sweep.guid)
     is_switch = _marked(len(guids) + 1, place[sweep.kind == SWITCH])
-    return _Swept(guids, place, is_switch, _peers(sweep, guids))
+    ends, places = distinct_places(np.concatenate(ends_in_sweep(sweep, guids)))
+    own, far = np.split(places, 2)
+    peer = np.full(len(ends) + 1, -1, np.intp)
+    peer[own] = far
+    peer[far] = own
+    for one, other in ((own, far), (far, own)):
+        peer[one[peer[one] != other]] = _SEVERAL
+    return _Swept(guids, is_switch, ends, own, far, peer)
+
+
+class _Changed(NamedTuple):
+    """The cables of a fabric of the record that are not as before. `ends`: (2, cables).
+
+    `gone`: which cables of the record before are not here. `come`: which of these were not there. The others
+    are the same, in the same order.
+    """
+
+    ends: Ends
+    gone: Rows
+    come: Rows
 
 
 class _Kept(NamedTuple):
-    """What is kept of a sweep: its place of each GUID of a record, -1 = none, and what it was found to change
-    in these columns of the record."""
+    """What is kept of a sweep. `local`: see `_Swept.places`.
+
+    `places`: (2, cables) of the ends in each fabric of the record of which the sweep shows something.
+    `found`: what it changes in them. Its rows count through these fabrics one after the other.
+    """
 
     swept: _Swept
-    guids: _Words
     local: Rows
-    columns: tuple[npt.NDArray[Any], ...]
+    places: Mapping[int, Rows]
     found: Comparison
 
 
 class _KeptComparisons:
-    """Compares sweeps with a record, and keeps what it found for the next record: a change in one fabric
-    leaves the cables of the others as they are. Older results are dropped. At a start they name each port.
+    """Compares sweeps with a record, and keeps what it found: the next record differs in few cables.
+
+    What is kept of other sweeps is dropped. At a start it names each port.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Sweep, _Kept] = {}
+        self._last: tuple[Record | None, dict[Sweep, _Kept]] = None, {}
 
     def __call__(self, sweeps: Sequence[Sweep], record: Record) -> tuple[Comparison, ...]:
-        fresh, found = dict[Sweep, _Kept](), list[Comparison]()
+        before, kept = self._last
+        changes = _changes(before, record) if before is not None else None
+        fresh = dict[Sweep, _Kept]()
         for sweep in sweeps:
-            known = self._kept.get(sweep)
-            swept = _swept(sweep) if known is None else known.swept
-            if known is not None and known.guids is record.guids:
-                local = known.local
+            known = kept.get(sweep)
+            if known is None or changes is None:
+                fresh[sweep] = _kept(sweep, known, record)
             else:
-                local = np.searchsorted(swept.guids, record.guids)
-                local[~contains(swept.guids, record.guids)] = -1
-            rows = _rows_of(local, record)
-            columns: tuple[npt.NDArray[Any], ...] = tuple(
-                column[rows]
-                for column in (record.a_at, record.a_port, record.b_at, record.b_port, record.fabric)
-            )
-            if (
-                known is None
-                or known.local is not local
-                or not all(map(np.array_equal, known.columns, columns))
-            ):
-                a, a_port, b, b_port, fabric = columns
-                ends = local[a] << 8 | a_port, local[b] << 8 | b_port
-                known = _Kept(
-                    swept, record.guids, local, columns, _compared_cables(sweep, swept, *ends, fabric)
-                )
-            fresh[sweep], one = known, known.found
-            found.append(one._replace(moved=rows[one.moved], missing=rows[one.missing]))
-        self._kept = fresh
-        return tuple(found)
+                fresh[sweep] = _followed(sweep, known, record, changes)
+        self._last = record, fresh
+        return tuple(_in_record(fresh[sweep], record) for sweep in sweeps)
 
 
 _kept_comparisons = _KeptComparisons()
 
 
-def _rows_of(local: Rows, record: Record) -> Rows:
-    """Return the rows of the record that may concern a sweep. Rows of fabrics without a device of the sweep
-    change nothing. `local`: see `_Kept`."""
-    shown = local >= 0
-    fabrics = record.fabric[shown[record.a_at] | shown[record.b_at]]
-    highest = int(record.fabric.max(initial=0))
-    return np.flatnonzero(_marked(highest + 1, fabrics)[record.fabric])
+def _changes(before: Record, now: Record) -> dict[int, _Changed] | None:
+    """Return the fabrics with other cables, None = the records have other devices or other fabrics."""
+    gone, come = unaligned(_joined(before.a, before.b), _joined(now.a, now.b))
+    if now.guids is not before.guids or not np.array_equal(
+        np.delete(before.fabric, gone), np.delete(now.fabric, come)
+    ):
+        return None
+    found = {}
+    for fabric in {*before.fabric[gone].tolist(), *now.fabric[come].tolist()}:
+        ends = now.ends_in(fabric)
+        found[fabric] = _Changed(ends, *unaligned(_joined(*before.ends_in(fabric)), _joined(*ends)))
+    return found
+
+
+def _joined(a: Ends, b: Ends) -> Ends:
+    """Return both ends of each cable as one number. An end has less than 32 bits."""
+    joined: Ends = a << 32 | b
+    return joined
+
+
+def _kept(sweep: Sweep, known: _Kept | None, record: Record) -> _Kept:
+    """Compare a sweep with all cables of a record."""
+    swept = _swept(sweep) if known is None else known.swept
+    local = np.searchsorted(swept.guids, record.guids)
+    local[~contains(swept.guids, record.guids)] = -1
+    places = {}
+    for fabric in distinct(record.fabric).tolist():
+        ends = record.ends_in(fabric)
+        mine = swept.places(local, ends)
+        if _is_shown(swept, local, ends, mine):
+            places[fabric] = mine
+    return _Kept(swept, local, places, _compared_cables(sweep, swept, local, places, record))
+
+
+def _followed(sweep: Sweep, known: _Kept, record: Record, changes: Mapping[int, _Changed]) -> _Kept:
+    """Compare a sweep with a record in which these fabrics have other cables."""
+    swept, local, places = known.swept, known.local, dict(known.places)
+    for fabric, changed in changes.items():
+        mine = _places_after(swept, local, changed, places.pop(fabric, None))
+        if mine is not None:
+            places[fabric] = mine
+    if places.keys() == known.places.keys() and places.keys().isdisjoint(changes):
+        return known
+    return known._replace(places=places, found=_compared_cables(sweep, swept, local, places, record))
+
+
+def _places_after(swept: _Swept, local: Rows, changed: _Changed, before: Rows | None) -> Rows | None:
+    ends, gone, come = changed
+    fresh = swept.places(local, ends[:, come])
+    if before is None and not _is_shown(swept, local, ends[:, come], fresh):
+        return None
+    found = np.full(ends.shape, -1, np.intp)
+    if before is not None:
+        stay = np.ones(ends.shape[1], np.bool_)
+        stay[come] = False
+        found[:, stay] = np.delete(before, gone, axis=1)
+    found[:, come] = fresh
+    return found if _is_shown(swept, local, ends, found) else None
+
+
+def _is_shown(swept: _Swept, local: Rows, ends: Ends, places: Rows) -> bool:
+    """Return whether the sweep shows a cable at these ends of a fabric, or a switch."""
+    return bool((places >= 0).any() or swept.is_switch[local[ends >> 8]].any())
+
+
+def _in_record(kept: _Kept, record: Record) -> Comparison:
+    """Return a result with rows of the record."""
+    found = kept.found
+    if not (len(found.moved) or len(found.missing)):  # the common case
+        return found
+    rows = np.concatenate([record.rows_in(fabric) for fabric in kept.places])
+    return found._replace(moved=np.sort(rows[found.moved]), missing=np.sort(rows[found.missing]))
 
 
 def _compared_cables(
-    sweep: Sweep, swept: _Swept, a: Ends, b: Ends, fabric: npt.NDArray[np.int32]
+    sweep: Sweep, swept: _Swept, local: Rows, places: Mapping[int, Rows], record: Record
 ) -> Comparison:
-    """Compare a sweep with the cables of a record with these ends, < 0 at a device that is not in the sweep.
-    Rows count from the first of them."""
-    at_a, at_b = _peer_of(a, *swept.peers), _peer_of(b, *swept.peers)
-    touched = (at_a >= 0) | (at_b >= 0) | swept.is_switch[a >> 8] | swept.is_switch[b >> 8]
-    of_fabric = _marked(int(fabric.max(initial=0)) + 1, fabric[touched])[fabric]
-    moved = ((at_a >= 0) & (at_a != b)) | ((at_b >= 0) & (at_b != a))
-    missing = of_fabric & (at_a < 0) & (at_b < 0)
-    ends = np.concatenate([a, b])
-    ends = ends[ends >= 0]
-    recorded = _marked(len(swept.guids) << 8, ends)
-    own, far = swept.place[sweep.device] << 8 | sweep.port, swept.place[sweep.peer] << 8 | sweep.peer_port
-    new = ~(recorded[own] | recorded[far])
-    is_switch = sweep.kind == SWITCH
-    at_switches = is_switch[sweep.device] & is_switch[sweep.peer]
-    foreign = swept.is_switch[:-1] & ~_marked(len(swept.guids), ends >> 8)
-    has_foreign = foreign[own >> 8] | foreign[far >> 8]
-    known = int(np.count_nonzero(of_fabric))
-    between = new & (at_switches | has_foreign) if known else np.zeros(len(new), np.bool_)
+    """Compare a sweep with the cables of the fabrics that it shows. See `_Kept`."""
+    a, b = np.concatenate([_NO_ENDS, *places.values()], axis=1)
+    moved = ((a >= 0) & (swept.peer[a] != b)) | ((b >= 0) & (swept.peer[b] != a))
+    recorded = _marked(len(swept.peer), a) | _marked(len(swept.peer), b)
+    new = np.flatnonzero(~(recorded[swept.own] | recorded[swept.far]))
+    device, peer = sweep.device[new], sweep.peer[new]
+    at_switches = (sweep.kind[device] == SWITCH) & (sweep.kind[peer] == SWITCH)
+    between = np.zeros(len(new), np.bool_)
+    if len(new) and len(a):
+        ends = np.concatenate([record.ends_in(fabric) for fabric in places], axis=1)
+        wired = _marked(len(swept.is_switch), local[ends >> 8])
+        foreign = swept.is_switch & ~wired
+        own, far = (np.searchsorted(swept.guids, sweep.guid[at]) for at in (device, peer))
+        between = at_switches | foreign[own] | foreign[far]
     return Comparison(
-        np.flatnonzero(of_fabric & moved),
-        np.flatnonzero(missing),
-        known,
-        np.flatnonzero(between),
-        _ports(sweep, np.flatnonzero(new & ~between & ~at_switches)),
+        np.flatnonzero(moved),
+        np.flatnonzero((a < 0) & (b < 0)),
+        len(a),
+        new[between],
+        _ports(sweep, new[~between & ~at_switches]),
     )
 
 
@@ -261,54 +354,14 @@ def other_kinds(sweeps: tuple[Sweep, ...], record: Record, switches: _Words) -> 
     found = _other_kinds(sweeps, switches)
     if not any(map(len, found)):
         return found
-    guids = distinct(np.concatenate([record.a, record.b]))
+    wired = _marked(len(record.guids), np.concatenate([record.a, record.b]) >> 8)
+    guids = record.guids[wired]
     return [rows[contains(guids, sweep.guid[rows])] for sweep, rows in zip(sweeps, found, strict=True)]
 
 
 @memoized
 def _other_kinds(sweeps: tuple[Sweep, ...], switches: _Words) -> list[Rows]:
     return [np.flatnonzero(contains(switches, x.guid) != (x.kind == SWITCH)) for x in sweeps]
-
-
-def share_a_device(one: Sweep, other: Sweep) -> bool:
-    return bool(np.isin(one.guid, other.guid).any())
-
-
-def share_a_switch(one: Sweep, other: Sweep) -> bool:
-    return bool(np.isin(one.guid[one.kind == SWITCH], other.guid).any())
-
-
-def shows_all_of(one: Sweep, other: Sweep) -> bool:
-    """Return whether the other sweep shows all cables of `one`, and they share a switch."""
-    if not share_a_switch(one, other):
-        return False
-    guids = distinct(np.concatenate([one.guid, other.guid]))
-    ends, peers = _peers(one, guids)
-    return bool(((peers == _peer_of(ends, *_peers(other, guids))) & (peers != _SEVERAL)).all())
-
-
-def confirmed_rows(one: Sweep, other: Sweep, record: Record, rows: Rows, *, is_partial: bool) -> Rows:
-    """Return which of these cables of the record the other sweep shows as changed in the same way.
-
-    `is_partial`: of the other sweep. That a partial sweep lacks a cable confirms nothing.
-    """
-    guids = distinct(np.concatenate([record.a, record.b, one.guid, other.guid]))
-    mine, theirs = _peers(one, guids), _peers(other, guids)
-    same = np.ones(len(rows), np.bool_)
-    for ends in ends_in_record(record, guids):
-        shown = _peer_of(ends[rows], *theirs)
-        same &= (_peer_of(ends[rows], *mine) == shown) & (shown != _SEVERAL)
-        if is_partial:
-            same &= shown >= 0
-    return rows[same]
-
-
-def confirmed_new(one: Sweep, other: Sweep, rows: Rows) -> Rows:
-    """Return which of these rows of the sweep `one` the other sweep shows."""
-    guids = distinct(np.concatenate([one.guid, other.guid]))
-    own, far = ends_in_sweep(one, guids)
-    same: npt.NDArray[np.bool_] = _peer_of(own[rows], *_peers(other, guids)) == far[rows]
-    return rows[same]
 
 
 def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) -> dict[int, str]:
@@ -331,33 +384,13 @@ def ends_in_sweep(sweep: Sweep, guids: _Words) -> tuple[Ends, Ends]:
     return (place[sweep.device] << 8) | sweep.port, (place[sweep.peer] << 8) | sweep.peer_port
 
 
-def _peers(sweep: Sweep, guids: _Words) -> tuple[Ends, Ends]:
-    """Return the ends of the sweep's cables, sorted, and the end at the other side of each: `_SEVERAL` where
-    there are two."""
-    own, far = ends_in_sweep(sweep, guids)
-    pairs = np.sort(np.concatenate([own << 32 | far, far << 32 | own]))  # an end has less than 32 bits
-    ends, peers = pairs >> 32, pairs & 0xFFFFFFFF
-    first = np.flatnonzero(np.diff(ends, prepend=-1))
-    last = np.append(first, len(ends))[1:] - 1
-    return ends[first], np.where(peers[first] == peers[last], peers[first], _SEVERAL)
-
-
-def _peer_of(at: Ends, ends: Ends, peers: Ends) -> Ends:
-    """Return the other side of each end, -1 where the sweep has no cable. `ends`, `peers`: see `_peers`."""
-    if not len(ends):
-        return np.full(len(at), -1, np.int64)
-    place = np.minimum(np.searchsorted(ends, at), len(ends) - 1)
-    return np.where(ends[place] == at, peers[place], -1)
-
-
 def ends_in_record(record: Record, guids: _Words) -> tuple[Ends, Ends]:
     """Return both ends of each row of the record."""
     place = np.searchsorted(guids, record.guids).astype(np.int64) << 8
-    return place[record.a_at] | record.a_port, place[record.b_at] | record.b_port
+    return place[record.a >> 8] | record.a & 0xFF, place[record.b >> 8] | record.b & 0xFF
 
 
-def cable_at(sweep: Sweep, end: tuple[int, int]) -> frozenset[tuple[str, str | None]]:
-    """Return both ends of the cable in this port, as `Anomaly.ends` has them; nothing without one."""
-    rows = np.flatnonzero((sweep.guid[sweep.device] == np.uint64(end[0])) & (sweep.port == end[1]))
-    far = [(int(sweep.guid[sweep.peer[row]]), int(sweep.peer_port[row])) for row in rows[:1].tolist()]
-    return frozenset((f"{guid:016x}", str(port)) for guid, port in (end, *far))
+def cable_at(sweep: Sweep, row: int) -> frozenset[tuple[str, str | None]]:
+    """Return both ends of the cable in this row, as `Anomaly.ends` has them."""
+    both = (sweep.device[row], sweep.port[row]), (sweep.peer[row], sweep.peer_port[row])
+    return frozenset((f"{int(sweep.guid[device]):016x}", str(int(port))) for device, port in both)

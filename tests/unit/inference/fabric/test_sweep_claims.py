@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
+from hyperscout_inference.fabric.adapter_owners import guid_of
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_inference.fabric.sweep_record import Comparison, compare, guid_of, record_of
+from hyperscout_inference.fabric.sweep_record import Comparison, compare, record_of
 from hyperscout_inference.hierarchy import infer
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric
@@ -385,9 +386,11 @@ def test_the_record_has_the_cables_between_guids(ends: list[tuple[str, str]]) ->
     links = [Link(a, "1", b, "2", "infiniband", ("ibnetdiscover",)) for a, b in ends]
     guids = [(guid_of(a), guid_of(b)) for a, b in ends]
     record = record_of(LinkTable.of(links))
-    assert list(zip(record.a.tolist(), record.b.tolist(), strict=True)) == [x for x in guids if all(x)]
-    assert record.guids[record.a_at].tolist() == record.a.tolist()
-    assert record.guids[record.b_at].tolist() == record.b.tolist()
+    assert [record.ends(row) for row in range(len(record.a))] == [
+        ((a, 1), (b, 2)) for a, b in guids if a and b
+    ]
+    assert all(record.has(a, 1) and record.has(b, 2) for a, b in guids if a and b)
+    assert not record.has(1 << 63, 9)
 
 
 def listed(found: Sequence[Comparison]) -> list[tuple[object, ...]]:
