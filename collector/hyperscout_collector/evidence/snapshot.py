@@ -26,6 +26,7 @@ from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP_PROBE
 from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
 from hyperscout_inference.hierarchy.managed_nvlink import SOURCE as NVLINK_MANAGER
+from hyperscout_topology.link_changes import contains
 from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Topology
 
@@ -200,7 +201,7 @@ def resolve(
     verdicts = _verdicts(read, snapshot, node_map, published, alone, node_names)
     needed = {key for verdict in verdicts.values() for key in verdict.needed}
     current: list[SweepSeen] = []
-    seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
+    seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far, sorted
     staying -= {row.key for row, _ in read}
     any_whole = any(row.rank == WHOLE for row, _ in read)
     for row, sweep in read:  # newest first
@@ -218,14 +219,14 @@ def resolve(
         # A manager's data and sweeps are independent sources: neither replaces the other. But a stale sweep
         # is dropped if any newer one shares a switch with it.
         known = seen.get(row.key.probe, _NO_IDS)
-        if np.isin(switches, known).mean() >= _COVERED:
+        if contains(known, switches).mean() >= _COVERED:
             continue
-        if row.seen_ns < snapshot.limit_ns and any(np.isin(switches, ids).any() for ids in seen.values()):
+        if row.seen_ns < snapshot.limit_ns and any(contains(ids, switches).any() for ids in seen.values()):
             continue
         current.append(SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns, disputed))
         staying.add(row.key)
         if row.rank == WHOLE:
-            seen[row.key.probe] = np.union1d(known, switches)
+            seen[row.key.probe] = np.sort(np.concatenate([known, switches]))
     inputs = FabricInputs(
         tuple(reversed(current)),
         snapshot.lldp,
