@@ -20,7 +20,7 @@ DENIED = "does not count: "
 UNREPORTED = "not confirmed now: neither end has reported; `hyperscout status` lists the agents"
 
 _PLACES = 64  # with more differences, sorting is as fast as comparing the rest for each
-_FEW = 8  # up to so many numbers are looked for one by one: that is faster than to sort
+_FEW = 64  # up to so many numbers are looked for one by one: that is faster than to sort
 _NEAR = 32  # how many rows may be left out, inserted or replaced in one place
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 _Hashes = npt.NDArray[np.uint64]
@@ -54,7 +54,7 @@ def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], 
     before, after = table_of(old), table_of(new)
     had, has = _rows(before), _rows(after)
     lost, more = unaligned(had, has)
-    gone, come = lost[~_are_in(has, had[lost])], more[~_are_in(had, has[more])]
+    gone, come = lost[~are_in(has, had[lost])], more[~are_in(had, has[more])]
     return [after[i] for i in come.tolist()], [before[i] for i in gone.tolist()]
 
 
@@ -99,7 +99,7 @@ def _next_match(one: npt.NDArray[_Number], other: npt.NDArray[_Number]) -> tuple
     return int(best[0]), int(best[1])
 
 
-def _are_in(values: npt.NDArray[_Number], few: npt.NDArray[_Number]) -> npt.NDArray[np.bool_]:
+def are_in(values: npt.NDArray[_Number], few: npt.NDArray[_Number]) -> npt.NDArray[np.bool_]:
     """(few,) which of these few are among the values."""
     if len(few) <= _FEW:
         return np.array([bool((values == one).any()) for one in few], np.bool_)
@@ -112,10 +112,10 @@ def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     before, after = table_of(old), table_of(new)
     had, has = _joined_ends(before), _joined_ends(after)
     rows, _ = unaligned(had, has)
-    rows = rows[~_are_in(has, had[rows])]
+    rows = rows[~are_in(has, had[rows])]
     if len(rows):
         a, b = _ends(after)
-        rows = rows[~_are_in(joined_hashes(b, a), had[rows])]
+        rows = rows[~are_in(joined_hashes(b, a), had[rows])]
     return [before[i] for i in rows.tolist()]
 
 

@@ -6,18 +6,17 @@ Columns are made of the earlier columns where rows stay, so one changed row cost
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.text.host_list import natural_key
-from hyperscout_topology.link_changes import unaligned
+from hyperscout_topology.link_changes import are_in
 from hyperscout_topology.memo import changed_nodes
 
 from hyperscout_inference.ethernet.neighbours import HOST
-from hyperscout_inference.fabric.network import Ints
+from hyperscout_inference.fabric.network import Ints, distinct
 from hyperscout_inference.fabric.part import Longs, Mask
 
 _HOST = attrgetter("host")
@@ -58,7 +57,7 @@ class Column(Generic[_Value]):
         self, more: Collection[_Value], key: Callable[[_Value], Any] | None = None
     ) -> "Column[_Value]":
         """Return the column with more values, in the order of `key`."""
-        values = [*dict.fromkeys((*self.values, *more))]
+        values = [*self.values, *dict.fromkeys(x for x in more if x not in self.places)]
         return self if len(values) == len(self.values) else _ordered(values, self.at, range(len(values)), key)
 
 
@@ -91,54 +90,62 @@ class HostCables:
         """Return (n,) the switch port of each row as one number."""
         return join(self.chassis.at, self.port)
 
-    def with_rows(self, rows: Sequence[HostCable], same: Longs | None = None) -> "HostCables":
-        """Return the columns of these rows. Rows of `self` that stay, the same objects, cost little.
+    def with_rows(self, rows: Sequence[HostCable]) -> "HostCables":
+        """Return the columns of these rows. Rows of `self` that stay, the same objects, cost little."""
+        return self if rows is self.rows else self.spliced(_splices(self.rows, rows))
 
-        `same` (rows,): where each row is in `self`, -1 = nowhere; None = it is found out.
-        """
-        if rows is self.rows:
-            return self
-        if same is None:
-            same = _places(*(np.fromiter(map(id, x), np.int64, len(x)) for x in (self.rows, rows)))
-        new = [rows[i] for i in np.flatnonzero(same < 0).tolist()]
+    def spliced(self, splices: Sequence["Splice"]) -> "HostCables":
+        """Return the columns of the rows of which some are replaced. `splices`: in order."""
+        new = [row for splice in splices for row in splice.rows]
+        cuts = [(first, last, len(rows)) for first, last, rows in splices]
+        rows: list[HostCable] = []
+        kept = 0
+        for first, last, now in splices:
+            rows += self.rows[kept:first]
+            rows += now
+            kept = last
+        rows += self.rows[kept:]
 
-        def column(old: Column[_Value], name: str) -> Column[_Value]:
-            return _column(old, same, map(attrgetter(name), new))
-
-        def numbers(old: npt.NDArray[_Number], found: Iterable[Any]) -> npt.NDArray[_Number]:
-            return _filled(old, same, list(found))
-
-        ports = np.where(same < 0, same, same + len(self.rows))
-        texts = [*(row.interface for row in new), *(row.port for row in new)]
+        count = len(self.rows)
+        of_ports = [(first + count, last + count, more) for first, last, more in cuts]
+        texts = [row.interface for row in new] + [row.port for row in new]
         return HostCables(
             rows,
-            column(self.host, "host"),
-            column(self.chassis, "chassis"),
-            _column(self.texts, np.concatenate([same, ports]), texts, natural_key),
-            column(self.sources, "sources"),
-            column(self.heard, "heard"),
-            numbers(self.speed_mbps, (row.speed_mbps for row in new)),
-            numbers(self.kind, (row.kind for row in new)),
-            numbers(self.shapes, (row.shapes for row in new)),
-            numbers(self.noted, (bool(row.note) for row in new)),
+            _column(self.host, cuts, [row.host for row in new]),
+            _column(self.chassis, cuts, [row.chassis for row in new]),
+            _column(self.texts, [*cuts, *of_ports], texts, natural_key),
+            _column(self.sources, cuts, [row.sources for row in new]),
+            _column(self.heard, cuts, [row.heard for row in new]),
+            _filled(self.speed_mbps, cuts, [row.speed_mbps for row in new]),
+            _filled(self.kind, cuts, [row.kind for row in new]),
+            _filled(self.shapes, cuts, [row.shapes for row in new]),
+            _filled(self.noted, cuts, [bool(row.note) for row in new]),
         )
 
 
-_TEXTS: Column[str] = Column((), np.zeros(0, np.int32), {})
+class Splice(NamedTuple):
+    """Rows `first` up to `last`, exclusive, that `rows` replace."""
+
+    first: int
+    last: int
+    rows: Sequence[HostCable]
+
+
+_NONE = np.zeros(0, np.int32)
+_TEXTS: Column[str] = Column((), _NONE, {})
 _BOOLS = np.zeros(0, np.bool_)
 _NO_CABLES = HostCables(
     [],
     _TEXTS,
     _TEXTS,
     _TEXTS,
-    Column((), _TEXTS.at, {}),
+    Column((), _NONE, {}),
     _TEXTS,
     np.zeros(0),
     np.zeros(0, np.int8),
     _BOOLS,
     _BOOLS,
 )
-_FEW = 64  # hosts whose rows change at a time; with more, all rows are compared
 
 
 class KeptCables:
@@ -148,81 +155,78 @@ class KeptCables:
     """
 
     def __init__(self) -> None:
-        self._of_hosts: Mapping[str, Sequence[HostCable]] = {}
-        self._kept = _NO_CABLES
+        # Calls in other threads see both of before, or both of now.
+        self._last: tuple[Mapping[str, Sequence[HostCable]], HostCables] = {}, _NO_CABLES
 
     def __call__(self, of_hosts: Mapping[str, Sequence[HostCable]]) -> HostCables:
-        changed = changed_nodes(self._of_hosts, of_hosts)
-        if len(changed) > _FEW or not all(host in of_hosts and host in self._of_hosts for host in changed):
-            rows = chain.from_iterable(map(of_hosts.__getitem__, sorted(of_hosts)))
-            self._kept = self._kept.with_rows(list(rows))
-        elif changed:
-            self._kept = self._kept.with_rows(*self._spliced(of_hosts, sorted(changed)))
-        self._of_hosts = of_hosts
-        return self._kept
-
-    def _spliced(
-        self, of_hosts: Mapping[str, Sequence[HostCable]], changed: Sequence[str]
-    ) -> tuple[list[HostCable], Longs]:
-        """Return the rows with those of `changed` hosts as they are now, and where each row was, -1 =
-        nowhere."""
-        rows, before = list(self._kept.rows), self._of_hosts
-        same: list[Longs] = []
-        last = len(rows)
-        for host in reversed(changed):
-            mine, now = before[host], of_hosts[host]
-            first = bisect_left(rows, host, key=_HOST)
-            at = first + len(mine)
-            rows[first:at] = now
-            known = [first + mine.index(row) if row in mine else -1 for row in now]
-            same += [np.arange(at, last), np.array(known, np.int64)]
-            last = first
-        return rows, np.concatenate([np.arange(last), *reversed(same)])
+        before, kept = self._last
+        splices: list[Splice] = []
+        for host in sorted(changed_nodes(before, of_hosts)):
+            first = bisect_left(kept.rows, host, key=_HOST)
+            splices.append(Splice(first, first + len(before.get(host, ())), of_hosts.get(host, ())))
+        if splices:
+            kept = kept.spliced(splices)
+        self._last = of_hosts, kept
+        return kept
 
 
-def join(one: Ints, other: Ints) -> Longs:
+def join(one: Ints | Longs, other: Ints | Longs) -> Longs:
     """Return two numbers of each row as one number."""
     return one.astype(np.int64) << 32 | other
 
 
-def _places(old: Longs, new: Longs) -> Longs:
-    """Return where each of `new` is in `old`, -1 = nowhere."""
-    same = np.full(len(new), -1)
-    gone, come = unaligned(old, new)
-    stay, stays = np.ones(len(old), np.bool_), np.ones(len(new), np.bool_)
-    stay[gone] = stays[come] = False
-    same[stays] = np.flatnonzero(stay)
-    if len(gone) and len(come):
-        order = gone[np.argsort(old[gone])]
-        found = order[np.minimum(np.searchsorted(old[order], new[come]), len(order) - 1)]
-        same[come] = np.where(old[found] == new[come], found, -1)
-    return same
+def split(both: Longs) -> tuple[Longs, Longs]:
+    """Return the two numbers of each row that `join` has made one."""
+    return both >> 32, both & 0xFFFFFFFF
 
 
-def _filled(old: npt.NDArray[_Number], same: Longs, new: Sequence[Any]) -> npt.NDArray[_Number]:
-    """Return the old numbers at `same`, and the new ones in order where that is -1."""
-    found = old[same] if len(old) else np.empty(len(same), old.dtype)
-    found[same < 0] = new
+_Cut = tuple[int, int, int]  # numbers from the first up to the last one, exclusive, and how many replace them
+
+
+def _splices(old: Sequence[HostCable], new: Sequence[HostCable]) -> list[Splice]:
+    """Return what makes `new` of `old`. Rows stay where the same objects are in the same order."""
+    places = {id(row): i for i, row in enumerate(old)}
+    found: list[Splice] = []
+    kept = first = 0  # of `old` and of `new`: all before is done
+    for i, row in enumerate([*new, None]):
+        at = len(old) if row is None else places.get(id(row), -1)
+        if at >= kept:
+            if at > kept or i > first:
+                found.append(Splice(kept, at, new[first:i]))
+            kept, first = at + 1, i + 1
     return found
+
+
+def _filled(old: npt.NDArray[_Number], cuts: Sequence[_Cut], new: Sequence[Any]) -> npt.NDArray[_Number]:
+    """Return the old numbers with new ones at the cuts."""
+    more = np.array(new, old.dtype)
+    pieces: list[npt.NDArray[_Number]] = []
+    kept = used = 0
+    for first, last, count in cuts:
+        pieces += [old[kept:first], more[used : used + count]]
+        kept, used = last, used + count
+    return np.concatenate([*pieces, old[kept:]])
 
 
 def _column(
     old: Column[_Value],
-    same: Longs,
-    new: Iterable[_Value],
+    cuts: Sequence[_Cut],
+    new: Sequence[_Value],
     key: Callable[[_Value], Any] | None = None,
 ) -> Column[_Value]:
-    """Return the values of `old` at `same`, and the new ones in order where that is -1."""
+    """Return the old column with new values at the cuts."""
     more: dict[_Value, int] = {}
     known = old.places
     new_at = [
         known[value] if value in known else more.setdefault(value, len(known) + len(more)) for value in new
     ]
-    at = _filled(old.at, same, new_at)
-    used = np.bincount(at, minlength=len(known) + len(more)) > 0
-    if not more and used.all():
+    at = _filled(old.at, cuts, new_at)
+    left = distinct(np.concatenate([_NONE, *(old.at[first:last] for first, last, _ in cuts)]))
+    unused = set(left[~are_in(at, left)].tolist())
+    if not (more or unused):
         return Column(old.values, at, known)
-    return _ordered((*old.values, *more), at, np.flatnonzero(used).tolist(), key)
+    used = (i for i in range(len(known) + len(more)) if i not in unused)
+    return _ordered((*old.values, *more), at, used, key)
 
 
 def _ordered(
