@@ -13,10 +13,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.link_changes import DENIED
 from hyperscout_topology.memo import memoized
-from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
+from hyperscout_topology.topology import Anomaly, Endpoint, Switch, Topology, say
 
 from hyperscout_inference.ethernet.by_name import with_identities
 from hyperscout_inference.ethernet.compute import compute_between, compute_ports
@@ -41,13 +42,7 @@ from hyperscout_inference.ethernet.neighbours import (
 )
 from hyperscout_inference.ethernet.switch_cables import Plug, SwitchCable, SwitchView, switch_view
 from hyperscout_inference.ethernet.switch_identities import with_own_ports
-from hyperscout_inference.ethernet.switch_names import (
-    Vote,
-    Votes,
-    add_vote,
-    distinct_names,
-    heard_names,
-)
+from hyperscout_inference.ethernet.switch_names import names_of_switches
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
 from hyperscout_inference.ethernet.virtual_machines import without_virtual_machines
 from hyperscout_inference.fabric.few_findings import few_findings
@@ -70,7 +65,7 @@ def ethernet(
     inputs: FabricInputs, options: InferOptions, previous: Topology | None = None
 ) -> EthernetPart | None:
     """Return all cables that LLDP shows, or None if there are none."""
-    earlier = {switch.id: switch.name for switch in previous.switches} if previous is not None else {}
+    earlier = _names_of(previous.switches if previous is not None else ())
     inputs, many = with_few_neighbours(inputs)
     inputs, refused = with_own_ports(inputs, earlier)
     inputs = replace(inputs, tables=with_identities(inputs))
@@ -83,7 +78,7 @@ def ethernet(
         neighbours = Neighbours(inputs, options, reports, by_hosts.claims, by_hosts.switches, dpus)
         fars = without_virtual_machines([(row, neighbours.far(row)) for row in reports.rows])
         fars = _without_foreign_names(fars, by_hosts, inputs, options)
-    names, clashes = _names(by_hosts.cables, reports, fars, inputs.silent, earlier)
+    names, clashes = names_of_switches(by_hosts.cables, reports, fars, inputs.silent, earlier)
     view = _view(fars, reports, by_hosts, inputs, names)
     rows, odd = _with_plugs(by_hosts, view.plugs, reports, inputs.silent, names)
     cables = by_hosts.cables.with_rows(rows)
@@ -114,6 +109,11 @@ def ethernet(
     leaves = cables.chassis.has(compute.ports)
     ports = compute.ports | (cables.shapes & (cables.kind == OTHER) & leaves[cables.chassis.at])
     return EthernetPart(part, np.concatenate([ports, np.array(between, np.bool_)]), compute.near)
+
+
+@memoized
+def _names_of(switches: Sequence[Switch]) -> dict[str, str]:
+    return {switch.id: switch.name for switch in switches}
 
 
 @memoized
@@ -154,58 +154,6 @@ def _without_foreign_names(
         (row, as_other(row, far) if far.kind == NAMED and far.end.chassis in foreign else far)
         for row, far in fars
     ]
-
-
-def _names(
-    cables: HostCables,
-    reports: SwitchReports,
-    fars: Sequence[tuple[Row, Far]],
-    silent: Collection[str],
-    earlier: Mapping[str, str],
-) -> tuple[dict[str, str], list[Anomaly]]:
-    """Return switch names by chassis id: the own name, else that which most neighbours hear. `cables`: as
-    hosts report them; `silent`: stale hosts; `earlier`: the published names."""
-    heard: dict[str, set[str]] = {}  # names by chassis id
-    of_chassis = np.zeros(len(cables.chassis.values), np.int32)  # one of the names of each
-    of_chassis[cables.chassis.at] = cables.heard.at
-    others = np.flatnonzero(of_chassis[cables.chassis.at] != cables.heard.at)
-    more = zip(cables.chassis.at[others].tolist(), cables.heard.at[others].tolist(), strict=True)
-    for chassis, name in chain(enumerate(of_chassis.tolist()), more):
-        heard.setdefault(cables.chassis.values[chassis], set()).add(cables.heard.values[name])
-    # A switch's own name would count.
-    by_switches = [x for x in fars if x[1].kind == SWITCH and not reports.names.get(x[1].end.chassis)]
-    for row, far in by_switches:
-        heard.setdefault(far.end.chassis, set()).add(row.neighbour.system_name)
-    disputed = {chassis for chassis, names in heard.items() if len(names - {""}) > 1}
-    # Where all neighbours hear the same name, one vote is enough.
-    votes: Votes = {
-        chassis: {} if chassis in disputed else {"": Vote(True, max(names), "")}
-        for chassis, names in heard.items()
-    }
-    is_disputed = np.array([chassis in disputed for chassis in cables.chassis.values], np.bool_)
-    for i in np.flatnonzero(is_disputed[cables.chassis.at]).tolist():
-        cable = cables.rows[i]
-        vote = Vote(cable.host not in silent, cable.heard, cable.interface)
-        add_vote(votes, cable.chassis, cable.host, vote)
-    for row, far in by_switches:
-        if far.end.chassis in disputed:
-            vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
-            add_vote(votes, far.end.chassis, row.near.chassis, vote)
-    sources = frozenset({LLDP} if cables.rows else ()).union(*{row.sources for row in reports.rows})
-    return _chosen_names(votes, reports.names, reports.silent, earlier, sources)
-
-
-@memoized
-def _chosen_names(
-    votes: Votes,
-    own: Mapping[str, str],
-    silent: Collection[str],
-    earlier: Mapping[str, str],
-    sources: frozenset[str],
-) -> tuple[dict[str, str], list[Anomaly]]:
-    names, outvoted = heard_names(votes, own, earlier, sources)
-    distinct_ones, clashes = distinct_names(names, silent, sources, earlier)
-    return distinct_ones, [*outvoted, *clashes]
 
 
 def _view(
@@ -324,10 +272,7 @@ def _part(cables: HostCables, between: Sequence[SwitchCable], names: Mapping[str
     # In their natural order, so that audits see the ports of a switch in order.
     texts = cables.texts.with_values({end.port for end in ends}, natural_key)
     source_sets = cables.sources.with_values({cable.sources for cable in between})
-    total = len(nodes) + len(switches.values)
-    at_switch = {name: len(nodes) + i for i, name in enumerate(switches.values)}
-    text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts.values)}
-    source_at = {seen_by: i for i, seen_by in enumerate(source_sets.values)}
+    first, total = len(nodes), len(nodes) + len(switches.values)  # of the switches, and of all devices
 
     def column(of_hosts: Ints, of_switches: Iterable[int]) -> Ints:
         return np.concatenate([of_hosts, np.fromiter(of_switches, np.int32)])
@@ -339,28 +284,42 @@ def _part(cables: HostCables, between: Sequence[SwitchCable], names: Mapping[str
     said = chain(
         ((i, cables.rows[i]) for i in np.flatnonzero(cables.noted).tolist()), enumerate(between, rows)
     )
-    shown = [*nodes, *(names.get(switch) or switch for switch in switches.values)]
-    hosts = [*nodes, *[None] * len(switches.values)]
-    for i in np.flatnonzero(kinds == OTHER).tolist():
-        shown[i], hosts[i] = names.get(nodes[i]) or nodes[i], None
+    ids, shown, hosts, labels = _devices(nodes, switches.values, names, kinds)
     return Part(
-        [*nodes, *switches.values],
+        ids,
         shown,
         np.arange(total) >= len(nodes),
         hosts,
-        [""] * total,
+        labels,
         np.concatenate([kinds == UNCLAIMED, np.zeros(len(switches.values), np.bool_)]),
         np.zeros(total, np.bool_),
-        column(cables.host.at, (at_switch[c.a.chassis] for c in between)),
-        column(texts.at[:rows] + np.int32(PORT_TEXTS), (text_at[c.a.port] for c in between)),
-        column(switches.at + np.int32(len(nodes)), (at_switch[c.b.chassis] for c in between)),
-        column(texts.at[rows:] + np.int32(PORT_TEXTS), (text_at[c.b.port] for c in between)),
+        column(cables.host.at, (first + switches.places[c.a.chassis] for c in between)),
+        column(
+            texts.at[:rows] + np.int32(PORT_TEXTS), (PORT_TEXTS + texts.places[c.a.port] for c in between)
+        ),
+        column(switches.at + np.int32(first), (first + switches.places[c.b.chassis] for c in between)),
+        column(
+            texts.at[rows:] + np.int32(PORT_TEXTS), (PORT_TEXTS + texts.places[c.b.port] for c in between)
+        ),
         (speeds / 1000).astype(np.float32),
         np.zeros(len(speeds), np.uint8),
         np.zeros(len(speeds), np.int32),
         ["ethernet"],
-        column(source_sets.at, (source_at[c.sources] for c in between)),
+        column(source_sets.at, (source_sets.places[c.sources] for c in between)),
         list(source_sets.values),
         list(texts.values),
         notes={i: x.note if x.shapes else DENIED + x.note for i, x in said if x.note},
     )
+
+
+@memoized
+def _devices(
+    nodes: Sequence[str], switches: Sequence[str], names: Mapping[str, str], kinds: npt.NDArray[np.int8]
+) -> tuple[list[str], list[str], list[str | None], list[str]]:
+    """Return the ids, names, hosts and labels of all devices: the nodes, then the switches. `names`: by id.
+    `kinds`: of nodes."""
+    shown = [*nodes, *(names.get(switch) or switch for switch in switches)]
+    hosts = [*nodes, *[None] * len(switches)]
+    for i in np.flatnonzero(kinds == OTHER).tolist():
+        shown[i], hosts[i] = names.get(nodes[i]) or nodes[i], None
+    return [*nodes, *switches], shown, hosts, [""] * len(hosts)

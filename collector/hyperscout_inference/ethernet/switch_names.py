@@ -8,9 +8,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from hyperscout_formats.text.counts import first_few
 from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Anomaly, Endpoint, say
+
+from hyperscout_inference.ethernet.host_cables import HostCables, join, split
+from hyperscout_inference.ethernet.host_reports import LLDP
+from hyperscout_inference.ethernet.neighbours import SWITCH, Far
+from hyperscout_inference.ethernet.switch_reports import Row, SwitchReports
+from hyperscout_inference.fabric.network import Ints, distinct
+from hyperscout_inference.fabric.part import Longs
 
 _SHORT = 6  # characters of a chassis id that are added, at least
 _NAMED = 3  # switches that a message names at most
@@ -26,6 +34,82 @@ class Vote(NamedTuple):
 
 Votes = dict[str, dict[str, Vote]]
 """By chassis id of the switch, and by neighbour: a node or the chassis id of a switch."""
+
+
+def names_of_switches(
+    cables: HostCables,
+    reports: SwitchReports,
+    fars: Sequence[tuple[Row, Far]],
+    silent: Collection[str],
+    earlier: Mapping[str, str],
+) -> tuple[dict[str, str], list[Anomaly]]:
+    """Return switch names by chassis id: the own name, else that which most neighbours hear. `cables`: as
+    hosts report them; `silent`: stale hosts; `earlier`: the published names."""
+    # A switch's own name would count.
+    by_switches = [x for x in fars if x[1].kind == SWITCH and not reports.names.get(x[1].end.chassis)]
+    heard = tuple((far.end.chassis, row.neighbour.system_name) for row, far in by_switches)
+    agreed, disputed = _agreed_names(cables.chassis.values, cables.heard.values, *_heard(cables), heard)
+    votes: Votes = {}
+    if disputed:
+        is_disputed = np.array([chassis in disputed for chassis in cables.chassis.values], np.bool_)
+        for i in np.flatnonzero(is_disputed[cables.chassis.at]).tolist():
+            cable = cables.rows[i]
+            vote = Vote(cable.host not in silent, cable.heard, cable.interface)
+            add_vote(votes, cable.chassis, cable.host, vote)
+        for row, far in by_switches:
+            if far.end.chassis in disputed:
+                vote = Vote(not row.silent, row.neighbour.system_name, row.near.port)
+                add_vote(votes, far.end.chassis, row.near.chassis, vote)
+    sources = frozenset({LLDP} if cables.rows else ()).union(*{row.sources for row in reports.rows})
+    return _chosen_names(agreed, votes, reports.names, reports.silent, earlier, sources)
+
+
+def _heard(cables: HostCables) -> tuple[Ints, Longs]:
+    """Return (chassis,) one of the names under which hosts hear each switch, and each other name as a pair of
+    chassis and name (see `join`)."""
+    chassis, heard = cables.chassis.at, cables.heard.at
+    one_name = np.zeros(len(cables.chassis.values), np.int32)
+    one_name[chassis] = heard
+    others = np.flatnonzero(one_name[chassis] != heard)
+    return one_name, distinct(join(chassis[others], heard[others]))
+
+
+@memoized
+def _agreed_names(
+    chassis: Sequence[str],
+    names: Sequence[str],
+    one_name: Ints,
+    others: Longs,
+    by_switches: Sequence[tuple[str, str]],
+) -> tuple[dict[str, str], set[str]]:
+    """Return the name of each switch of which all neighbours hear the same one, and the other switches.
+
+    `chassis`, `names`: what `one_name` and `others` (see `_heard`) index. `by_switches`: chassis ids and
+    names that switches hear.
+    """
+    heard = {one: {names[name]} for one, name in zip(chassis, one_name.tolist(), strict=True)}
+    for one, name in zip(*(x.tolist() for x in split(others)), strict=True):
+        heard[chassis[one]].add(names[name])
+    for one, name in by_switches:
+        heard.setdefault(one, set()).add(name)
+    disputed = {one for one, mine in heard.items() if len(mine - {""}) > 1}
+    return {one: max(mine) for one, mine in heard.items() if one not in disputed}, disputed
+
+
+@memoized
+def _chosen_names(
+    agreed: Mapping[str, str],
+    disputed: Votes,
+    own: Mapping[str, str],
+    silent: Collection[str],
+    earlier: Mapping[str, str],
+    sources: frozenset[str],
+) -> tuple[dict[str, str], list[Anomaly]]:
+    # Where all neighbours hear the same name, one vote is enough.
+    votes = {chassis: {"": Vote(True, name, "")} for chassis, name in agreed.items()} | disputed
+    names, outvoted = heard_names(votes, own, earlier, sources)
+    distinct_ones, clashes = distinct_names(names, silent, sources, earlier)
+    return distinct_ones, [*outvoted, *clashes]
 
 
 def add_vote(votes: Votes, chassis: str, neighbour: str, vote: Vote) -> None:
