@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
+from hyperscout_formats.facts.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort, SwitchTable
 from hyperscout_formats.text.reporters import switch_reporter
 from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
 from hyperscout_topology.topology import Topology
@@ -35,6 +35,16 @@ def address(device: str) -> str:
 def mac(port: Port) -> str:
     digits = sum(byte * 31**i for i, byte in enumerate("/".join(port).encode())) % 2**40
     return "06:" + ":".join(f"{byte:02x}" for byte in digits.to_bytes(5, "big"))
+
+
+def roce(host: str, device: str, interface: str, eui64: bool = False) -> InfinibandPort:
+    """An RDMA device of an Ethernet NIC: its GUID is made of the NIC's address, in one of two ways."""
+    address = bytes.fromhex(mac((host, interface)).replace(":", ""))
+    if eui64:
+        address = bytes((address[0] ^ 2,)) + address[1:]
+    middle = b"\xff\xfe" if eui64 else b"\x03\x00"
+    guid = int.from_bytes(address[:3] + middle + address[3:], "big")
+    return InfinibandPort(device, 1, guid, 0, guid, "ACTIVE", "LinkUp", 400.0, 0, 0, "", "Ethernet")
 
 
 @dataclass(frozen=True)

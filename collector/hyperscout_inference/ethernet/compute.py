@@ -6,22 +6,23 @@ two rules, or first where few hosts report nearest NICs; `fuse` applies that, be
 """
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.facts.facts import Gpu
-from hyperscout_topology.memo import MemoByNode
+from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort
+from hyperscout_topology.link_changes import contains
+from hyperscout_topology.memo import MemoByNode, memoized
 
-from hyperscout_inference.ethernet.host_cables import HostCables
+from hyperscout_inference.ethernet.host_cables import HostCables, join, split
 from hyperscout_inference.ethernet.neighbours import HOST, NAMED, OTHER
 from hyperscout_inference.ethernet.switch_cables import SwitchCable
 from hyperscout_inference.ethernet.switch_reports import is_mac
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.part import Mask
+from hyperscout_inference.fabric.network import Ints, distinct_places
+from hyperscout_inference.fabric.part import Longs, Mask
 
 # A port that is slower than the host's compute speed by this factor does not belong to the compute fabric.
 _FAR_SLOWER = 8
@@ -36,40 +37,72 @@ class Compute(NamedTuple):
     near: frozenset[str] = frozenset()
 
 
-def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> dict[str, set[str]]:
+def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> Mapping[str, Collection[str]]:
     """Return the names of the NICs that are nearest to a host's GPUs, by node."""
-    return {node: nics for node, nics in _nearest_nics(gpus).items() if nics}
+    return _some(_nearest_nics(gpus))
 
 
-def _nics_of(node: str, gpus: Sequence[Gpu]) -> set[str]:
-    return {nic for gpu in gpus for nic in gpu.nearest_nics}
+def _nics_of(node: str, gpus: Sequence[Gpu]) -> frozenset[str]:
+    return frozenset(nic for gpu in gpus for nic in gpu.nearest_nics)
 
 
-_nearest_nics = MemoByNode(_nics_of)
+def _model_of(node: str, gpus: Sequence[Gpu]) -> str:
+    return min((gpu.model for gpu in gpus), default="")
 
 
-def near_gpus(
-    ports: Sequence[tuple[str | None, str]], near: Mapping[str, set[str]], gpus: Mapping[str, Sequence[Gpu]]
-) -> list[bool]:
-    """Return whether each port (host, name) is nearest to GPUs.
+_nearest_nics, gpu_models = MemoByNode(_nics_of), MemoByNode(_model_of)
+
+
+@memoized
+def _some(nics: Mapping[str, Collection[str]]) -> Mapping[str, Collection[str]]:
+    return nics if all(nics.values()) else {node: mine for node, mine in nics.items() if mine}
+
+
+class Ports(NamedTuple):
+    """Ports of hosts. `host`, `name`: (ports,) index into `hosts` and `names`, whose values are distinct."""
+
+    hosts: Sequence[str | None]
+    host: Ints
+    names: Sequence[str]
+    name: Ints
+
+
+def near_gpus(ports: Ports, near: Mapping[str, Collection[str]], models: Mapping[str, str]) -> Mask:
+    """Return (ports,) whether each port is nearest to GPUs.
 
     A port counts if `near` has it on its host, or on most hosts with the same GPU model. A lost GPU therefore
-    does not change the ports of its host.
+    does not change the ports of its host. `models`: see `gpu_models`.
     """
-    if not near:
-        return [False] * len(ports)
-    model = {node: min((gpu.model for gpu in gpus[node]), default="") for node in near}
-    there: Counter[tuple[str, str]] = Counter()
-    nearest: Counter[tuple[str, str]] = Counter()
-    for host, name in set(ports):
+    near_ports, model = _near_ports(ports.hosts, ports.names, near, models)
+    if not len(near_ports):
+        return np.zeros(len(ports.host), np.bool_)
+    each, place = distinct_places(join(ports.host, ports.name))
+    host, name = split(each)
+    is_near = contains(near_ports, each)
+    kinds, kind = distinct_places(join(model[host], name))
+    there, nearest = (np.bincount(x, minlength=len(kinds)) for x in (kind, kind[is_near]))
+    found: Mask = (is_near | (nearest * 2 > there)[kind])[place]
+    return found
+
+
+@memoized
+def _near_ports(
+    hosts: Sequence[str | None],
+    names: Sequence[str],
+    near: Mapping[str, Collection[str]],
+    models: Mapping[str, str],
+) -> tuple[Longs, Ints]:
+    """Return the ports (see `join`) of these hosts and names that `near` has, sorted, and (hosts,) a number
+    for the GPU model of each host in `near`, 0 = it is not there."""
+    places = {name: i for i, name in enumerate(names)}
+    numbers: dict[str, int] = {}
+    found: list[int] = []
+    model = np.zeros(len(hosts), np.int32)
+    for i, host in enumerate(hosts):
         if host is not None and host in near:
-            there[model[host], name] += 1
-            nearest[model[host], name] += name in near[host]
-    usual = {key for key, count in nearest.items() if count * 2 > there[key]}
-    return [
-        host is not None and (name in near.get(host, ()) or (model.get(host), name) in usual)
-        for host, name in ports
-    ]
+            model[i] = numbers.setdefault(models[host], len(numbers) + 1)
+            found += [i << 32 | places[name] for name in near[host] if name in places]
+    return np.sort(np.array(found, np.int64)), model
 
 
 def compute_ports(cables: HostCables, inputs: FabricInputs, options: InferOptions) -> Compute:
@@ -83,23 +116,28 @@ def compute_ports(cables: HostCables, inputs: FabricInputs, options: InferOption
         leaves = cables.chassis.has(chosen & (cables.kind == HOST))
         chosen |= cables.shapes & (cables.kind != HOST) & leaves[chassis]
         return Compute(chosen, _usual(speed[chosen]))
-    by_gpus = np.zeros(len(cables.rows), np.bool_)
-    if near := _nearest_interfaces(inputs):
-        ports = [(row.host if row.shapes else None, row.interface) for row in cables.rows]
-        by_gpus = np.array(near_gpus(ports, near, inputs.gpus), np.bool_)
-    has_near = cables.host.has(by_gpus)
     may = cables.shapes & (cables.kind != OTHER)
-    counts = may & (by_gpus | ~has_near[host])
-    fastest = np.zeros(len(has_near))
-    np.maximum.at(fastest, host[counts], speed[counts])
+    counts, has_near, by_gpus = may, frozenset[str](), None
+    if near := _nearest_interfaces(inputs):
+        ports = Ports(
+            cables.host.values, host[cables.shapes], cables.texts.values, cables.interface[cables.shapes]
+        )
+        by_gpus = np.zeros(len(host), np.bool_)
+        by_gpus[cables.shapes] = near_gpus(ports, near, gpu_models(inputs.gpus))
+        on_host = cables.host.has(by_gpus)
+        has_near = frozenset(compress(cables.host.values, on_host))
+        counts = may & (by_gpus | ~on_host[host])
+    fastest = np.zeros(len(cables.host.values))
+    np.maximum.at(fastest, host, np.where(counts, speed, 0.0))
     # A host that no source claims may be anything, such as a management controller.
     known = cables.host.has(counts & (cables.kind == HOST))
     usual = _usual(fastest[known if known.any() else cables.host.has(counts)])
-    is_fast = (speed == fastest[host]) & (speed * _FAR_SLOWER > usual) | (usual == 0)
-    is_near = by_gpus & (speed * _FAR_SLOWER > fastest[host])
-    chosen = may & np.where(has_near[host], is_near, is_fast)
-    chosen |= _slowed(cables, chosen, fastest[host], usual)
-    return Compute(chosen, usual, frozenset(compress(cables.host.values, has_near)))
+    of_host = fastest[host]
+    chosen = may & (((speed == of_host) & (speed * _FAR_SLOWER > usual)) | (usual == 0))
+    if by_gpus is not None:
+        chosen = np.where(on_host[host], may & by_gpus & (speed * _FAR_SLOWER > of_host), chosen)
+    chosen |= _slowed(cables, chosen, of_host, usual)
+    return Compute(chosen, usual, has_near)
 
 
 def _usual(speeds_mbps: npt.NDArray[np.float64]) -> int:
@@ -168,18 +206,37 @@ def compute_between(
     return [may and cable.a.chassis in reached for cable, may in zip(between, usable, strict=True)]
 
 
-def _nearest_interfaces(inputs: FabricInputs) -> dict[str, set[str]]:
+def _nearest_interfaces(inputs: FabricInputs) -> Mapping[str, Collection[str]]:
     """Return the interfaces that are nearest to a host's GPUs, by node. GPUs name RDMA devices where there
     are some."""
-    found: dict[str, set[str]] = {}
-    for node, nics in nearest_nics(inputs.gpus).items():
-        macs = {
-            mac
-            for port in inputs.infiniband.get(node, ())
-            if port.link_layer == "Ethernet" and port.device in nics
-            for mac in _macs_of(port.node_guid)
-        }
-        found[node] = nics | {port.interface for port in inputs.lldp.get(node, ()) if port.mac in macs}
+    near = nearest_nics(inputs.gpus)
+    if not (near and any(_roce(inputs.infiniband).values())):
+        return near
+    return _with_interfaces(near, _roce(inputs.infiniband), _addresses(inputs.lldp))
+
+
+def _roce_of(node: str, ports: Sequence[InfinibandPort]) -> Sequence[tuple[str, int]]:
+    """Return the RDMA devices on Ethernet, and their GUIDs."""
+    return tuple((port.device, port.node_guid) for port in ports if port.link_layer == "Ethernet")
+
+
+def _addresses_of(node: str, ports: Sequence[LldpPort]) -> Sequence[tuple[str, str]]:
+    return tuple((port.mac, port.interface) for port in ports if port.mac)
+
+
+_roce, _addresses = MemoByNode(_roce_of), MemoByNode(_addresses_of)
+
+
+@memoized
+def _with_interfaces(
+    near: Mapping[str, Collection[str]],
+    roce: Mapping[str, Sequence[tuple[str, int]]],
+    addresses: Mapping[str, Sequence[tuple[str, str]]],
+) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for node, nics in near.items():
+        macs = {mac for device, guid in roce.get(node, ()) if device in nics for mac in _macs_of(guid)}
+        found[node] = frozenset(nics).union(name for mac, name in addresses.get(node, ()) if mac in macs)
     return found
 
 

@@ -1,19 +1,19 @@
 """Join the evidence of all sources into one `Network` (step 1 of inference)."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import TypeVar
+from itertools import compress
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort
 from hyperscout_topology.connected_parts import connected_parts
-from hyperscout_topology.memo import MemoByNode, memoized
+from hyperscout_topology.memo import MemoByNode, changed_nodes, memoized
 from hyperscout_topology.topology import Endpoint, Topology
 
-from hyperscout_inference.ethernet.compute import near_gpus, nearest_nics
+from hyperscout_inference.ethernet.compute import Ports, gpu_models, near_gpus, nearest_nics
 from hyperscout_inference.ethernet.fusion import EthernetPart, ethernet
 from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.infiniband import infiniband
@@ -22,6 +22,7 @@ from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, disti
 from hyperscout_inference.fabric.part import Mask, Part
 
 _Fact = TypeVar("_Fact")
+_Name = TypeVar("_Name")
 
 
 def fuse(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Network:
@@ -57,9 +58,8 @@ def _chosen(
     """
     if not found.near:
         return swept, np.zeros_like(heard)
-    hosts = _cabled_hosts(ib)
-    if not _are_most(found.near, inputs, len(hosts)):
-        return swept, _with_trunks(found.part, found.near - hosts, heard)
+    if not _are_most(found.near, inputs, ib):
+        return swept, _with_trunks(found.part, found.near - _cabled_hosts(ib), heard)
     return swept if len(near) > 1 else swept & _at_hosts(ib, near), heard
 
 
@@ -67,10 +67,10 @@ def _cabled_hosts(part: Part) -> set[str | None]:
     return {part.hosts[i] for i in distinct(np.concatenate([part.a, part.b])).tolist()} - {None}
 
 
-def _are_most(near: Collection[str], inputs: FabricInputs, on_infiniband: int) -> bool:
+def _are_most(near: Collection[str], inputs: FabricInputs, ib: Part) -> bool:
     """Return whether hosts with these nearest NICs decide for all: most of those that report GPUs, and two at
     least, unless InfiniBand has one host. So no single agent decides for other hosts."""
-    return len(near) >= min(2, on_infiniband) and 2 * len(near) > len(inputs.gpus)
+    return 2 * len(near) > len(inputs.gpus) and (len(near) > 1 or len(near) >= len(_cabled_hosts(ib)))
 
 
 def _with_trunks(part: Part, hosts: Collection[str], shapes: Mask) -> Mask:
@@ -102,17 +102,17 @@ def _compute_infiniband(
         return shapes & np.isin(part.fabric, part.fabric[shapes & of_endpoints]), frozenset()
     has_near: frozenset[str] = frozenset()
     if near := nearest_nics(inputs.gpus):
-        nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
+        names, host, nearest = _near_adapters(part.hosts, part.labels, near, gpu_models(inputs.gpus))
         cabled = np.zeros(len(part.ids), np.bool_)
         cabled[part.a] = cabled[part.b] = True
-        at = np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()
-        has_near = frozenset(host for i in at if (host := part.hosts[i]) is not None)
-    if len(part.fabrics) > 1 and not (has_near and _are_most(has_near, inputs, len(_cabled_hosts(part)))):
+        with_near = np.zeros(len(names), np.bool_)
+        with_near[host[nearest & cabled]] = True
+        has_near = _names_at(names, with_near)
+    if len(part.fabrics) > 1 and not (has_near and _are_most(has_near, inputs, part)):
         return ~np.isin(part.fabric, part.idle_fabrics), has_near
     if not has_near:
         return np.ones(len(part.a), np.bool_), has_near
-    further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
-    compute = ~np.array(further, np.bool_)
+    compute = nearest | ~with_near[host]
     # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
     meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
     for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
@@ -122,6 +122,30 @@ def _compute_infiniband(
     return compute[part.a] & compute[part.b], has_near
 
 
+@memoized
+def _near_adapters(
+    hosts: Sequence[str | None],
+    labels: Sequence[str],
+    near: Mapping[str, Collection[str]],
+    models: Mapping[str, str],
+) -> tuple[Sequence[str | None], Ints, Mask]:
+    """Return the distinct hosts, (devices,) the index of each device's host among them, and (devices,) what
+    `near_gpus` returns."""
+    of_hosts, of_labels = _numbered(hosts), _numbered(labels)
+    return *of_hosts, near_gpus(Ports(*of_hosts, *of_labels), near, models)
+
+
+@memoized
+def _names_at(names: Sequence[str | None], mask: Mask) -> frozenset[str]:
+    return frozenset(name for name in compress(names, mask) if name is not None)
+
+
+def _numbered(names: Sequence[_Name]) -> tuple[Sequence[_Name], Ints]:
+    """Return the distinct names, and (names,) the index of each name among them."""
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return list(numbers), np.fromiter(map(numbers.__getitem__, names), np.int32, len(names))
+
+
 def _join(
     parts: list[Part],
     shapes: list[Mask],
@@ -129,7 +153,7 @@ def _join(
     options: InferOptions,
 ) -> Network:
     # Hosts that need no cable.
-    measured = {*inputs.gpus, *inputs.pairs.nodes, *inputs.answering, *inputs.labels}
+    measured = _measured(inputs.gpus, inputs.pairs.nodes, inputs.answering, inputs.labels)
     hosts, index = _hosts([part.hosts for part in parts], measured)
     offsets = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
     fabric_offsets = np.cumsum([0, *(len(part.fabrics) for part in parts)]).tolist()
@@ -197,9 +221,11 @@ def _join(
     )
 
 
-@memoized
-def _claimed(*names: Collection[str]) -> frozenset[str]:
+def _union(*names: Collection[str]) -> frozenset[str]:
     return frozenset().union(*names)
+
+
+_measured, _claimed = memoized(_union), memoized(_union)
 
 
 # Tuples: for most nodes they are empty, and an empty set takes 216 bytes.
@@ -219,12 +245,23 @@ def _dark_of(node: str, ports: Sequence[LldpPort]) -> Collection[tuple[str, str]
     return tuple((node, interface) for interface in sorted(dark - lit))
 
 
-def _of_all(found: Mapping[str, Iterable[_Fact]]) -> frozenset[_Fact]:
-    return frozenset(chain.from_iterable(found.values()))
+class _OfAll(Generic[_Fact]):
+    """Returns the facts of all nodes, which differ by node. It keeps those of nodes that do not change."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Mapping[str, Collection[_Fact]], frozenset[_Fact]] = {}, frozenset()
+
+    def __call__(self, found: Mapping[str, Collection[_Fact]]) -> frozenset[_Fact]:
+        before, facts = self._last
+        if changed := changed_nodes(before, found):
+            gone, come = ({x for node in changed for x in y.get(node, ())} for y in (before, found))
+            facts = facts - gone | come
+        self._last = found, facts
+        return facts
 
 
 _down_ports, _whole, _dark_ports = MemoByNode(_down_of), MemoByNode(_whole_of), MemoByNode(_dark_of)
-_all_down, _all_dark = memoized(_of_all), memoized(_of_all)
+_all_down, _all_dark = _OfAll[tuple[str, str, int]](), _OfAll[tuple[str, str]]()
 
 
 @memoized

@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpNeighbour
+from hyperscout_formats.facts.facts import Gpu, LldpNeighbour
 from hyperscout_formats.infiniband.ibnetdiscover import parse
-from hyperscout_inference.ethernet.compute import near_gpus
+from hyperscout_inference.ethernet.compute import Ports, gpu_models, near_gpus
 from hyperscout_inference.fabric.inputs import (
     FabricInputs,
     InferOptions,
@@ -20,7 +21,7 @@ from hyperscout_sim.fabric.fabric import SimFabric, Truth
 from hyperscout_sim.readings.sweep_text import sweep_text
 from support.ethernet import inputs_of as over_ethernet
 from support.inference import inputs_of, tiers, truth
-from support.switched import TWO_TIERS, Wiring, cable, clos, domains, is_switch, mac
+from support.switched import TWO_TIERS, Wiring, cable, clos, domains, is_switch, roce
 
 HOSTS = [f"h{u}{i}" for u in (1, 2) for i in (1, 2, 3)]
 # Two rails that compute, and a storage network of the same speed that groups the hosts otherwise.
@@ -41,16 +42,6 @@ def gpus(nics: Collection[str], hosts: Collection[str] = HOSTS) -> dict[str, tup
         )
         for host in hosts
     }
-
-
-def roce(host: str, device: str, interface: str, eui64: bool) -> InfinibandPort:
-    """An RDMA device of an Ethernet NIC: its GUID is made of the NIC's address, in one of two ways."""
-    address = bytes.fromhex(mac((host, interface)).replace(":", ""))
-    if eui64:
-        address = bytes((address[0] ^ 2,)) + address[1:]
-    middle = b"\xff\xfe" if eui64 else b"\x03\x00"
-    guid = int.from_bytes(address[:3] + middle + address[3:], "big")
-    return InfinibandPort(device, 1, guid, 0, guid, "ACTIVE", "LinkUp", 400.0, 0, 0, "", "Ethernet")
 
 
 def test_without_a_word_on_them_all_of_one_speed_compute() -> None:
@@ -110,7 +101,11 @@ def test_a_gpu_that_is_lost_takes_no_port_with_it() -> None:
     ],
 )
 def test_near_gpus(ports: list[tuple[str | None, str]], near: dict[str, set[str]], found: list[bool]) -> None:
-    assert near_gpus(ports, near, {node: gpus(["x"], [node])[node] for node in near}) == found
+    hosts, names = [*{host for host, _ in ports}], [*{name for _, name in ports}]
+    host = np.array([hosts.index(host) for host, _ in ports], np.int32)
+    name = np.array([names.index(name) for _, name in ports], np.int32)
+    models = gpu_models({node: gpus(["x"], [node])[node] for node in near})
+    assert near_gpus(Ports(hosts, host, names, name), near, models).tolist() == found
 
 
 def test_slow_ports_that_happen_to_be_near_do_not_compute() -> None:

@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.lldp_lies import CHASSIS, HOSTS, NAMES, SWITCHES, WIRING, any_neighbour
-from support.switched import Wiring, chassis
+from support.switched import Wiring, chassis, roce
 
 FULL = Wiring(WIRING).inputs()
+ELSEWHERE = Wiring(["leaf-9/swp1 x1/eth0"]).inputs()
 HOST = st.sampled_from(HOSTS)
 PUBLISHED = infer(FULL)
 
@@ -55,9 +56,10 @@ PORTS = st.lists(lldp_port(), max_size=3).map(tuple)
 def next_inputs(draw: st.DrawFn, now: FabricInputs) -> FabricInputs:
     """Evidence in which few reports are others than in `now`."""
     lldp, silent = dict(now.lldp), set(now.silent)
-    switch_ports, gpus = dict(now.switch_ports), dict(now.gpus)
+    switch_ports, gpus, infiniband = dict(now.switch_ports), dict(now.gpus), dict(now.infiniband)
     for host in draw(st.lists(HOST, max_size=3)):
-        what = draw(st.sampled_from(["any"] * 3 + ["down", "again", "returned", "gone", "silent", "gpus"]))
+        changes = ["down", "again", "returned", "gone", "renamed", "silent", "gpus", "no gpus", "roce"]
+        what = draw(st.sampled_from(["any"] * 3 + changes))
         match what:
             case "down":
                 lldp[host] = tuple(replace(x, neighbours=(), carrier=False) for x in lldp.get(host, ()))
@@ -69,11 +71,22 @@ def next_inputs(draw: st.DrawFn, now: FabricInputs) -> FabricInputs:
                 lldp[host] = draw(PORTS)
             case "gone":
                 lldp.pop(host, None)
+            case "renamed":
+                lldp[draw(st.sampled_from(["a", "zz", *HOSTS]))] = lldp.pop(host, ())
             case "silent":
                 silent ^= {host}
             case "gpus":
-                nics = draw(st.lists(st.sampled_from(["eth0", "eth1"]), max_size=1))
-                gpus[host] = (Gpu(f"GPU-{host}", "H200", "0000:01:00.0", nearest_nics=tuple(nics)),)
+                nics = draw(st.lists(st.sampled_from(["eth0", "eth1", "mlx5_0"]), max_size=2))
+                model = draw(st.sampled_from(["H200", "B200"]))
+                gpus[host] = (Gpu(f"GPU-{host}", model, "0000:01:00.0", nearest_nics=tuple(nics)),)
+            case "no gpus":
+                gpus.pop(host, None)
+            case "roce":
+                device, interface = (
+                    draw(st.sampled_from(["mlx5_0", "mlx5_1"])),
+                    draw(st.sampled_from(["eth0", "eth1"])),
+                )
+                infiniband[host] = (roce(host, device, interface),)
     if draw(st.booleans()):  # another name of a switch
         switch, name = chassis(draw(st.sampled_from(SWITCHES))), draw(NAMES)
         for host in draw(st.lists(HOST, max_size=12)):
@@ -82,7 +95,14 @@ def next_inputs(draw: st.DrawFn, now: FabricInputs) -> FabricInputs:
         reporter = draw(st.sampled_from([*FULL.switch_ports]))
         if switch_ports.pop(reporter, None) is None:
             switch_ports[reporter] = FULL.switch_ports[reporter]
-    return replace(now, lldp=lldp, silent=frozenset(silent), switch_ports=switch_ports, gpus=gpus)
+    return replace(
+        now,
+        lldp=lldp,
+        silent=frozenset(silent),
+        switch_ports=switch_ports,
+        gpus=gpus,
+        infiniband=infiniband,
+    )
 
 
 def _named(port: LldpPort, switch: str, name: str) -> LldpPort:
@@ -122,8 +142,8 @@ def test_results_are_those_of_a_new_process(
     for one, found in zip(inputs, warm, strict=True):
         # No report is the same object as an earlier one.
         copied = replace(one, lldp={node: (*ports,) for node, ports in one.lldp.items()})
-        with patch.object(host_reports, "_kept_cables", KeptCables()):
-            assert exactly(found) == exactly(ethernet(copied, options, previous))
+        ethernet(ELSEWHERE, InferOptions())  # replaces what is kept
+        assert exactly(found) == exactly(ethernet(copied, options, previous))
 
 
 @examples(10)

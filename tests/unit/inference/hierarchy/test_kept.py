@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hyperscout_formats.facts.facts import InfinibandPort, LldpPort
+from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_topology.memo import Followed
@@ -42,13 +43,14 @@ class World:
     node_map: dict[int, str] = field(default_factory=dict)
     up_ns: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
     cluster: frozenset[str] | None = None
-    followed: tuple[Followed[Any], ...] = (Followed(), Followed(), Followed())
+    gpus: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)
+    followed: tuple[Followed[Any], ...] = (Followed(), Followed(), Followed(), Followed())
 
     def inputs(self) -> FabricInputs:
         """The evidence, which says how it differs from the last one."""
-        now: tuple[dict[str, Any], ...] = self.heard, self.ports, self.up_ns
+        now: tuple[dict[str, Any], ...] = self.heard, self.ports, self.up_ns, self.gpus
         self.followed = tuple(map(later, self.followed, now))
-        heard, ports, up_ns = self.followed
+        heard, ports, up_ns, gpus = self.followed
         at_ns = dict.fromkeys(self.ports, 2)
         return FabricInputs(
             self.sweeps,
@@ -57,6 +59,7 @@ class World:
             at_ns,
             up_ns,
             self.node_map,
+            gpus,
             silent=self.silent,
         )
 
@@ -114,6 +117,41 @@ def is_slow(world: World, host: str, at: int) -> None:
     world.heard[host] = tuple(ports)
 
 
+def has_gpus(world: World, host: str, at: int) -> None:
+    """They are nearest to one or two NICs, of InfiniBand or of Ethernet, or they are gone."""
+    nics = ("mlx5_0", "eth0", "mlx5_1", "eth1")[at % 4 :][: 1 + at % 2]
+    uuid = f"GPU-{HOSTS.index(host):08x}-0000-0000-0000-000000000000"
+    gpus = (Gpu(uuid, ("H200", "B200")[at % 7 == 0], "0000:01:00.0", nearest_nics=nics),)
+    world.gpus[host] = gpus if at % 5 else ()
+
+
+def all_have_gpus(world: World, host: str, at: int) -> None:
+    for one in HOSTS:
+        has_gpus(world, one, at)
+
+
+def hears_others(world: World, host: str, at: int) -> None:
+    """Its cables lead to the switches of another host, or to a switch with another name or a taken id."""
+    ports = world.heard.get(HOSTS[at % len(HOSTS)], ())
+    others = (
+        {},
+        {"system_name": "leaf"},
+        {"chassis_id": f"{CABLES[at % len(CABLES)].a:016x}"},
+        {"chassis_id": HOSTS[0]},
+    )
+    heard = [tuple(replace(x, **others[at % 4]) for x in port.neighbours) for port in ports]
+    world.heard[host] = tuple(replace(port, neighbours=x) for port, x in zip(ports, heard, strict=True))
+
+
+def is_renamed(world: World, host: str, at: int) -> None:
+    """Its agent reports under another name, perhaps that of another host."""
+    name = ("a", "zz", HOSTS[at % len(HOSTS)])[at % 3]
+    all_reports: tuple[dict[str, Any], ...] = world.heard, world.ports, world.gpus
+    for reports in all_reports:
+        if host in reports:
+            reports[name] = reports.pop(host)
+
+
 def leaves(world: World, host: str, at: int) -> None:
     """The cluster's list of nodes is another."""
     world.cluster = None if at % 3 == 0 else frozenset(HOSTS) - {host}
@@ -130,6 +168,10 @@ CHANGES: list[Callable[[World, str, int], None]] = [
     is_swept,
     is_not_swept,
     is_slow,
+    has_gpus,
+    all_have_gpus,
+    hears_others,
+    is_renamed,
     leaves,
 ]
 
@@ -148,3 +190,14 @@ def test_what_is_kept_changes_no_result(changes: list[tuple[Callable[..., None],
         cold = infer(world.inputs(), options, before)
         assert replace(cold, links=tuple(cold.links)) == warm
         before = after
+
+
+def test_a_port_that_is_back_is_not_down() -> None:
+    world, host = World(), HOSTS[0]
+    goes_down(world, host, 0)
+    loses_carrier(world, host, 0)
+    net = fuse(world.inputs(), InferOptions())
+    assert {name for name, *_ in net.down_ports} == {name for name, *_ in net.dark_ports} == {host}
+    is_back(world, host, 0)
+    net = fuse(world.inputs(), InferOptions())
+    assert (net.down_ports, net.dark_ports) == (frozenset(), frozenset())
