@@ -25,6 +25,7 @@ class Past:
     def __init__(self, hosts: Sequence[str], domains: Sequence[HyperNode]) -> None:
         self._hosts = hosts
         self._by_tier: dict[str, dict[str, int]] = {}
+        self._labels: dict[str, Longs] = {}  # by tier, once they were asked for
         self.confidence: dict[int, float] = {}  # by label
         self.source: dict[int, str] = {}  # by label
         for number, hypernode in enumerate(domains):
@@ -54,7 +55,10 @@ class Past:
         known = self._by_tier.get(name)
         if not known:
             return None
-        return np.fromiter((known.get(host, -1) for host in self._hosts), np.int64, len(self._hosts))
+        if name not in self._labels:
+            labels = (known.get(host, -1) for host in self._hosts)
+            self._labels[name] = np.fromiter(labels, np.int64, len(self._hosts))
+        return self._labels[name]
 
     def labels_of_domains(self, name: str, layer: Layer) -> Longs | None:
         """Return (domains,) the former domain of most of a domain's hosts, -1 = none; None if there was no
