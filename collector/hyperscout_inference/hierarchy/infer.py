@@ -64,6 +64,13 @@ def infer(
 
     The result depends only on the arguments, and not on the order of the evidence.
     """
+    return with_conditions(infer_without_conditions(inputs, options, previous))
+
+
+def infer_without_conditions(
+    inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topology | None = None
+) -> Topology:
+    """Infer a topology whose HyperNodes have no conditions. A collector knows more facts, and adds them."""
     damped = previous
     if previous is not None:
         current = (x for x in previous.anomalies if not x.is_over)  # the others are shown a while longer
@@ -139,7 +146,7 @@ def infer(
         tiers = {h.name: h.tier for h in hypernodes}
         anomalies = recall(present, anomalies, lost, previous, published, tiers, unknown)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
-    topology = Topology(
+    return Topology(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(sorted(switches, key=lambda s: s.id)),
@@ -150,7 +157,6 @@ def infer(
         foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in tree.foreign})),
         tiers=measured.as_tiers(layers),
     )
-    return with_conditions(topology)
 
 
 @memoized

@@ -444,7 +444,7 @@ async def test_a_restart_with_evidence_that_makes_inference_raise(
             async with AgentStream(collector.address, host) as agent:
                 await agent.store(lldp(host, "eth0", _now(), port=f"swp{host}"))
         await eventually(lambda: len(collector.watchers.current.topology.links) == 3)
-    monkeypatch.setattr(inference, "infer", raising)
+    monkeypatch.setattr(inference, "infer_without_conditions", raising)
     async with Collector(settings(tmp_path)) as collector:
         async with AgentStream(collector.address, "n2") as agent:
             await agent.store(lldp("n2", "poison", _now()))

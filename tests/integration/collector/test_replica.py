@@ -398,7 +398,7 @@ async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
         go_on.wait(TIMEOUT_S)
         return infer(inputs, options, previous)
 
-    monkeypatch.setattr(inference, "infer", slow)
+    monkeypatch.setattr(inference, "infer_without_conditions", slow)
     monkeypatch.setattr(process, "connected", api.connected)
     monkeypatch.setattr(electors, "connected", api.connected)
     flags = {"leader_election": True, "lease_namespace": "ns", "lease_duration_s": 1, "identity": "a"}

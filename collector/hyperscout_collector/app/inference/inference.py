@@ -17,8 +17,8 @@ from hyperscout_formats.infiniband.ibnetdiscover import SWITCH
 from hyperscout_formats.text.reporters import FABRIC_PROBES, cluster_of, is_node
 from hyperscout_inference.fabric.identify import announced_names
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.hierarchy import infer
-from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_inference.hierarchy import infer_without_conditions
+from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_inference.hierarchy.history import forget
 from hyperscout_inference.labels.cloud_labels import Keys, domains_of
 from hyperscout_inference.labels.nvlink_labels import labelled_gpus
@@ -187,7 +187,7 @@ class Inference:
         try:
             # A trial must not change the shared table of pairs.
             resolved = self._resolved(replace(evidence, pair_tables=PairTables()), view)
-            stale_nodes(evidence, self._topology_of(resolved, view))
+            stale_nodes(evidence, with_conditions(self._topology_of(resolved, view)))
             stale_switches(evidence)
         except Exception as error:
             return described(error)
@@ -221,7 +221,7 @@ class Inference:
             options = replace(options, cluster_nodes=view.expected)
         if not self._measured_enough():
             options = replace(options, latency_places=False)
-        found = infer(self._add_health(resolved.inputs), options, self._previous())
+        found = infer_without_conditions(self._add_health(resolved.inputs), options, self._previous())
         if (self._settings.cloud_labels or self._settings.nvlink_labels) and view.unknown:
             # Their labels, which may be all that shows these nodes, cannot be read.
             lacking = (x for x in found.nodes_without_evidence if cluster_of(x) not in view.unknown)
