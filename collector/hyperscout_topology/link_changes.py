@@ -114,8 +114,8 @@ def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     rows, _ = unaligned(had, has)
     rows = rows[~are_in(has, had[rows])]
     if len(rows):
-        a, b = _ends(after)
-        rows = rows[~are_in(joined_hashes(b, a), had[rows])]
+        a, b = _ends(before)
+        rows = rows[~are_in(has, joined_hashes(b[rows], a[rows]))]
     return [before[i] for i in rows.tolist()]
 
 
@@ -130,17 +130,22 @@ def denied_rows(table: LinkTable) -> list[int]:
     return [row for row, note in table.notes.items() if note.startswith(DENIED)]
 
 
-def ports_in_use(links: Sequence[Link], devices: set[str]) -> set[tuple[str, str]]:
-    """Both ends (device, port) of each link with an end at one of these devices, except of denied links."""
+def ports_in_use(links: Sequence[Link], ports: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of the ports (device, port) at which a link ends, except denied links."""
     table = table_of(links)
-    rows = _rows_at(table, devices)
-    if table.notes:
-        rows = np.setdiff1d(rows, denied_rows(table))
+    near = _are_of(table, {device for device, _ in ports})
+    texts = {text for _, text in ports}
+    named = np.fromiter((text in texts for text in table.ports), np.bool_, len(table.ports))
+    denied = denied_rows(table)
     found: set[tuple[str, str]] = set()
     for device, port in ((table.a, table.a_port), (table.b, table.b_port)):
+        rows = np.flatnonzero(near.take(device))
+        rows = rows[named[port[rows]]]
+        if denied:
+            rows = np.setdiff1d(rows, denied)
         names = map(table.devices.__getitem__, device[rows].tolist())
         found.update(zip(names, map(table.ports.__getitem__, port[rows].tolist()), strict=True))
-    return found
+    return found.intersection(ports)
 
 
 def wired_devices(links: Sequence[Link]) -> set[str]:
@@ -205,10 +210,16 @@ def table_of(links: Sequence[Link]) -> LinkTable:
 
 def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
     """The rows with an end at one of these devices."""
+    near = _are_of(table, devices)
+    return np.flatnonzero(near.take(table.a) | near.take(table.b))
+
+
+def _are_of(table: LinkTable, devices: Collection[str]) -> npt.NDArray[np.bool_]:
+    """(devices of the table,) which are among these devices."""
     at = positions(table.devices)
-    chosen = np.zeros(len(at), np.bool_)
+    chosen = np.zeros(len(table.devices), np.bool_)
     chosen[[at[device] for device in devices if device in at]] = True
-    return np.flatnonzero(chosen[table.a] | chosen[table.b])
+    return chosen
 
 
 @lru_cache(maxsize=3)  # all watchers compare a generation with the one before, and later with the next
@@ -233,8 +244,9 @@ def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
     devices, ports = _of_devices(table.devices), _of(table.ports)
     if not len(table):
         return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-    return joined_hashes(devices[table.a], ports[table.a_port]), joined_hashes(
-        devices[table.b], ports[table.b_port]
+    return (
+        devices.take(table.a) ^ ports.take(table.a_port),
+        devices.take(table.b) ^ ports.take(table.b_port),
     )
 
 
@@ -245,7 +257,8 @@ def _joined_ends(table: LinkTable) -> _Hashes:
 
 @memoized  # the devices stay where only links change
 def _of_devices(devices: Sequence[str]) -> _Hashes:
-    return _of(devices)
+    """Hashes that differ from those of ports with the same text."""
+    return _mixed(_of(devices))
 
 
 def _of(values: Sequence[object]) -> _Hashes:
@@ -254,8 +267,12 @@ def _of(values: Sequence[object]) -> _Hashes:
 
 def joined_hashes(one: _Hashes, other: _Hashes) -> _Hashes:
     """A hash of both hashes, in this order."""
-    mixed = one * _MIX
-    mixed ^= mixed >> np.uint64(29)
-    mixed = (mixed ^ other) * _MIX
+    mixed = _mixed(one)
+    mixed ^= other
+    return _mixed(mixed)
+
+
+def _mixed(hashes: _Hashes) -> _Hashes:
+    mixed = hashes * _MIX
     mixed ^= mixed >> np.uint64(29)
     return mixed

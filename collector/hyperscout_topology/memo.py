@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from hyperscout_topology.topology import Adapter
+from hyperscout_topology.topology import Adapter, Switch
 
 _Value = TypeVar("_Value")
 _Evidence = TypeVar("_Evidence")
@@ -150,3 +150,9 @@ def nodes_of_adapters(adapters: Sequence[Adapter]) -> dict[str, str]:
 def names_of_adapters(adapters: Sequence[Adapter]) -> dict[str, str]:
     """Return the name of each adapter on its node, by its id, where it is known."""
     return {adapter.id: adapter.name for adapter in adapters if adapter.name}
+
+
+@memoized
+def switches_by_id(switches: Sequence[Switch]) -> dict[str, Switch]:
+    """Return the switches by id."""
+    return {switch.id: switch for switch in switches}

@@ -62,7 +62,7 @@ def _audit_switches(net: Network, tree: Tree, hosts: HostRank) -> _SwitchAudit:
 
 def _without_mute_pairs(net: Network, found: list[Suspicion]) -> list[Suspicion]:
     """Remove missing cables between two devices that report no cables."""
-    if net.mute is None or not net.mute.any():
+    if net.mute is None or not any(s.kind == "MissingLink" for s in found):
         return found
     mute = {net.ids[i] for i in np.flatnonzero(net.mute).tolist()}
     return [

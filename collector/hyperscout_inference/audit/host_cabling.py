@@ -48,9 +48,9 @@ def _ports_down(net: Network) -> Longs:
     at = {host: known[host] for host, _, _ in net.down_ports if host in known}
     mine = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
     mine[list(at.values())] = True
-    cabled = set()
+    near, cabled = mine.take(net.host), set()
     for end, port in ((net.a, net.a_port), (net.b, net.b_port)):
-        rows = np.flatnonzero(mine[net.host[end]])
+        rows = np.flatnonzero(near.take(end))
         for i, number in zip(end[rows].tolist(), port[rows].tolist(), strict=True):
             cabled.add((net.hosts[net.host[i]], net.labels[i], number))
     for down in net.down_ports - cabled:

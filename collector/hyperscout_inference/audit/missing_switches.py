@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Endpoint, say
 
 from hyperscout_inference.audit.audit import EITHER, INFERRED
 from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
+from hyperscout_inference.grouping.grouping import Bools
 
 _FEW_RAILS = 3  # with more than a third of the rails less, the domain is built so
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
@@ -57,15 +59,10 @@ class _Hole:
 def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
     """Find domains that lack a third or less of the leaves of other domains with hosts of the same kind. A
     domain with far more or fewer leaves (a rack of single-rail hosts) is of another design."""
-    grouping, kinds = hosts.grouping, hosts.kinds
-    placed = (grouping.group >= 0) & ~net.unclaimed
-    size = np.bincount(grouping.group[placed], minlength=grouping.count)
-    if kinds is None or not grouping.count:
+    lacking = _lacking_rails(hosts, net.unclaimed)
+    if not lacking:
         return []
-    votes = np.zeros((grouping.count, len(kinds.cables)), np.int64)
-    np.add.at(votes, (grouping.group[placed], kinds.of_child[placed]), 1)
-    kind = votes.argmax(axis=1)
-    width = np.array([len(items) for items in grouping.items], np.int64)
+    group = hosts.grouping.group
     cables = np.bincount(net.host[hosts.lower], minlength=len(net.hosts))
     reporting = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
     reporting[net.host[~_mute(net)]] = True
@@ -75,10 +72,36 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
         """Return whether the domain is built without the rail: its agents report all adapters as up. Also
         true if neither its hosts nor switches above leaves report their cables, since then only the rail's
         leaf could report them."""
-        mine = np.flatnonzero(grouping.group == g).tolist()
+        mine = np.flatnonzero(group == g).tolist()
         return all(net.whole.get(net.hosts[h]) for h in mine) or not (reporting[mine].any() or above)
 
     holes = []
+    for g, lacks, usual in lacking:
+        if built_so(g):
+            continue
+        mine = np.flatnonzero((group == g) & ~net.unclaimed)
+        host = min((-int(cables[h]), net.hosts[h]) for h in mine.tolist())[1]
+        text = (
+            f"all {len(mine)} hosts of the domain, such as {host}, have no link to one rail "
+            "that other domains have"
+        )
+        holes += [_Hole((0, g), text, Endpoint(host, host), sure=usual > 2)] * lacks
+    return holes
+
+
+@memoized
+def _lacking_rails(hosts: Rank, unclaimed: Bools) -> list[tuple[int, int, int]]:
+    """Return the domains with fewer leaves than is usual: how many it lacks, and how many are usual."""
+    grouping, kinds = hosts.grouping, hosts.kinds
+    placed = (grouping.group >= 0) & ~unclaimed
+    size = np.bincount(grouping.group[placed], minlength=grouping.count)
+    if kinds is None or not grouping.count:
+        return []
+    votes = np.zeros((grouping.count, len(kinds.cables)), np.int64)
+    np.add.at(votes, (grouping.group[placed], kinds.of_child[placed]), 1)
+    kind = votes.argmax(axis=1)
+    width = np.array([len(items) for items in grouping.items], np.int64)
+    found = []
     for k in distinct(kind[size > 0]).tolist():
         alike = np.flatnonzero((kind == k) & (size > 0))
         widths = Counter(width[alike].tolist())
@@ -94,15 +117,9 @@ def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:
             designs[usual[has]] += widths[has]
         for g in alike[size[alike] >= 2].tolist():
             lacks = usual[int(width[g])] - int(width[g])
-            if lacks > 0 and not built_so(g):
-                mine = np.flatnonzero(placed & (grouping.group == g))
-                host = min((-int(cables[h]), net.hosts[h]) for h in mine.tolist())[1]
-                text = (
-                    f"all {len(mine)} hosts of the domain, such as {host}, have no link to one rail "
-                    "that other domains have"
-                )
-                holes += [_Hole((0, g), text, Endpoint(host, host), sure=usual[int(width[g])] > 2)] * lacks
-    return holes
+            if lacks > 0:
+                found.append((g, lacks, usual[int(width[g])]))
+    return found
 
 
 def _near(one: int, other: int) -> bool:

@@ -36,9 +36,9 @@ def slow_links(
     rank, else (distinct lower switches,). `place`: the domain of a lower device. `sweeps` give the number of
     lanes."""
     groups = int(group_of.max(initial=-1)) + 1
-    every = np.where((net.rate_gbps < MAX_GBPS) & net.shapes, net.rate_gbps, 0)
-    rate = every[rank.rows]
-    if not groups or not (rate > 0).any():
+    rate = _rates(net, rank.rows)
+    rated = rate[rate > 0]
+    if not groups or not len(rated) or rated.min() == rated.max():
         return []
     of_hosts = bool((net.host[rank.lower] >= 0).all())
     lower = net.host[rank.lower] if of_hosts else distinct_places(rank.lower)[1]
@@ -50,7 +50,7 @@ def slow_links(
     below = known & (millis < usual[group] * 0.99)
     if not below.any():
         return []
-    lanes = _Lanes(net, sweeps)
+    lanes, every = _Lanes(net, sweeps), _rates(net, slice(None))
     for row in np.flatnonzero(below & (total[group] <= _PEERS)).tolist():
         below[row] = 0 < lanes.of(int(rank.rows[row])) < lanes.most  # of two cables, either may be usual
     slow, alone = _slow(
@@ -76,11 +76,14 @@ def slow_links(
     return found
 
 
+def _rates(net: Network, rows: Longs | slice) -> npt.NDArray[np.float32]:
+    """Return (rows,) the rate of each cable in Gbit/s; 0 = unknown, or not of the compute fabric."""
+    rate = net.rate_gbps[rows]
+    return np.where((rate < MAX_GBPS) & net.shapes[rows], rate, np.float32(0))
+
+
 def _usual(group: Longs, millis: Longs, known: Bools, groups: int) -> Longs:
     """Return (groups,) the rate in Mbit/s that most cables of a group have."""
-    rates = distinct(millis[known])
-    if len(rates) == 1:  # the common case
-        return np.where(np.bincount(group[known], minlength=groups) > 0, rates[0], 0)
     key, cables = distinct_counts(group[known] * 10**8 + millis[known])
     owner = key // 10**8
     order = np.lexsort((-key, -cables, owner))

@@ -306,8 +306,10 @@ def _sideways(
 def loops(net: Network, home: dict[int, Place]) -> list[Suspicion]:
     """Return cables from a switch to itself."""
     found = []
-    for row in np.flatnonzero((net.a == net.b) & net.is_switch[net.a]).tolist():
+    for row in np.flatnonzero(net.a == net.b).tolist():
         switch = int(net.a[row])
+        if not net.is_switch[switch]:
+            continue
         subject, peer = net.end(switch, int(net.a_port[row])), net.end(switch, int(net.b_port[row]))
         text = f"the cable from {say(subject)} to {say(peer)} joins a switch with itself"
         place = home.get(switch, NOWHERE)

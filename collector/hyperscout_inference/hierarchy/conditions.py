@@ -343,7 +343,7 @@ def _link_totals(
     home = lowest_domains(table.devices, *[h.switches for h in topology.hypernodes])
     by_switch = np.where(level > 0, number[home], -1)
     counts = by_switch >= 0
-    mine = np.flatnonzero(counts[table.a] | counts[table.b])
+    mine = np.flatnonzero(counts.take(table.a) | counts.take(table.b))
     a, b = table.a[mine], table.b[mine]
     uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for turned, (near, far) in enumerate(((a, b), (b, a))):

@@ -6,22 +6,28 @@ So no set of dead cables moves a host, and none makes a healthy cable look miswi
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 
 import numpy as np
 from hyperscout_formats.text.host_list import natural_key
-from hyperscout_topology.memo import positions
+from hyperscout_topology.memo import memoized, positions, switches_by_id
 from hyperscout_topology.topology import HyperNode, Topology
 
 from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network
 from hyperscout_inference.fabric.part import Mask, join_port
 from hyperscout_inference.hierarchy.history import LostCable, hosts_of
 
+_Domains = Mapping[str, Sequence[HyperNode]]  # of each switch
 
-def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology) -> Network:
+
+def with_dead_cables(
+    net: Network, lost: Sequence[LostCable], previous: Topology, former: tuple[HyperNode, ...]
+) -> Network:
     """Return the network with the cables that are out and that lead into the published hierarchy.
+    `former`: see `former_domains`.
 
     A cable does not count if its lower end has others now, and all of these lead out of the domain: then it
     was moved. Nor does it count if the end then had more cables to one switch than it has to any now.
@@ -35,12 +41,10 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     known = [x for x in lost if at.keys() >= {*x.devices}]
     if not known:
         return net
-    by_name = {domain.name: domain for domain in previous.hypernodes}
-    domains: dict[str, list[HyperNode]] = {}  # of each switch
-    for domain in previous.hypernodes:
-        for switch in domain.switches:
-            domains.setdefault(switch, []).append(domain)
-    above = _cables_up(net, {at[device] for x in known for device in x.devices}, domains)
+    by_name = {domain.name: domain for domain in former}
+    domains = _by_switch(former)
+    up = {at[low] for x in known for low, high in permutations(x.devices) if high in domains}
+    above = _cables_up(net, up, domains)
 
     @cache
     def nodes_of(domain: str) -> frozenset[str]:
@@ -72,6 +76,16 @@ def with_dead_cables(net: Network, lost: Sequence[LostCable], previous: Topology
     return _with_rows(net, rows) if rows else net
 
 
+@memoized
+def _by_switch(former: tuple[HyperNode, ...]) -> _Domains:
+    """Return the domains of each switch."""
+    domains: dict[str, list[HyperNode]] = {}
+    for domain in former:
+        for switch in domain.switches:
+            domains.setdefault(switch, []).append(domain)
+    return domains
+
+
 def hosts_without_live_cables(net: Network, present: Network) -> frozenset[str]:
     """Return the hosts that only dead cables place. `present`: the network without these."""
     if net is present:
@@ -86,7 +100,7 @@ def _linked(net: Network) -> Mask:
     """Return (hosts + 1,) which hosts have a cable of the compute fabric. The last one: no host."""
     found = np.zeros(len(net.hosts) + 1, np.bool_)
     for end in (net.a, net.b):
-        found[net.host[end[net.shapes]]] = True
+        found[net.host.take(end[net.shapes])] = True
     return found
 
 
@@ -94,7 +108,7 @@ def _with_adapters(net: Network, absent: Collection[str], previous: Topology) ->
     """Return the network with those of its absent devices that are adapters of hosts that it shows."""
     host = {name: i for i, name in enumerate(net.hosts)}
     owner = hosts_of(previous)
-    switches = {switch.id for switch in previous.switches}
+    switches = switches_by_id(previous.switches)
     more = [x for x in sorted(absent) if x not in switches and owner.get(x, x) in host]
     if not more:
         return net
@@ -122,7 +136,7 @@ def _tier(domains: Sequence[HyperNode]) -> int:
     return min(x.tier for x in domains)
 
 
-def _nodes_below(net: Network, device: int, domains: dict[str, list[HyperNode]]) -> frozenset[str]:
+def _nodes_below(net: Network, device: int, domains: _Domains) -> frozenset[str]:
     """Return the host of an adapter, or the nodes below a switch."""
     if (host := int(net.host[device])) >= 0:
         return frozenset([net.hosts[host]])
@@ -131,14 +145,14 @@ def _nodes_below(net: Network, device: int, domains: dict[str, list[HyperNode]])
 
 
 def _cables_up(
-    net: Network, devices: Collection[int], domains: dict[str, list[HyperNode]]
+    net: Network, devices: Collection[int], domains: _Domains
 ) -> dict[int, Counter[str]]:
     """Return the numbers of cables of the compute fabric that lead up from these devices, by `_child` and
     switch."""
     wanted = {_child(net, device) for device in devices}
     hosts = np.zeros(len(net.hosts) + 1, np.bool_)  # the last one: no host
     hosts[[~child for child in wanted if child < 0]] = True
-    chosen = hosts[net.host]
+    chosen = hosts.take(net.host)
     chosen[[child for child in wanted if child >= 0]] = True
     found: dict[int, Counter[str]] = {child: Counter() for child in wanted}
 
@@ -149,9 +163,9 @@ def _cables_up(
         return math.inf if mine is None else _tier(mine)
 
     for near, far in ((net.a, net.b), (net.b, net.a)):
-        for i in np.flatnonzero(net.shapes & chosen[near] & net.is_switch[far]).tolist():
-            low, high = int(near[i]), int(far[i])
-            if height(low) < height(high):
+        rows = np.flatnonzero(net.shapes & chosen.take(near))
+        for low, high in zip(near[rows].tolist(), far[rows].tolist(), strict=True):
+            if net.is_switch[high] and height(low) < height(high):
                 found[_child(net, low)][net.ids[high]] += 1
     return found
 
@@ -159,11 +173,14 @@ def _cables_up(
 def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Network:
     """Return the network with more cables of the compute fabric: lower and upper device, each with its
     port."""
+    concerned = np.zeros(len(net.ids), np.bool_)
+    concerned[[device for row in rows for device in (row[0], row[2])]] = True
+    mine = np.flatnonzero(concerned.take(net.a) | concerned.take(net.b))
     named = np.zeros(len(net.ids), np.bool_)  # devices whose ports have names
-    for device, port in ((net.a, net.a_port), (net.b, net.b_port)):
+    for device, port in ((net.a[mine], net.a_port[mine]), (net.b[mine], net.b_port[mine])):
         named[device[port >= PORT_TEXTS]] = True
     fabric = np.full(len(net.ids), -1, np.int32)  # of each device, that of one of its cables
-    fabric[net.a] = fabric[net.b] = net.fabric
+    fabric[net.a[mine]] = fabric[net.b[mine]] = net.fabric[mine]
 
     def is_number(row: tuple[int, str, int, str]) -> bool:
         return not (named[row[0]] or named[row[2]]) and all(
@@ -171,12 +188,14 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
         )
 
     texts = {port for row in rows if not is_number(row) for port in (row[1], row[3])}
-    ordered = sorted(texts.union(net.port_texts), key=natural_key)
+    ordered = net.port_texts
+    if texts.difference(ordered):
+        ordered = sorted(texts.union(ordered), key=natural_key)
     place = {text: PORT_TEXTS + i for i, text in enumerate(ordered)}
     moved = np.array([place[text] for text in net.port_texts], np.int32)
 
     def renumbered(ports: Ints) -> Ints:
-        if len(ordered) == len(net.port_texts):
+        if ordered is net.port_texts:
             return ports
         found = ports.copy()
         has_name = ports >= PORT_TEXTS
@@ -190,27 +209,25 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
         for low, low_port, high, high_port in rows
     ]
     more = np.array([x if x[0] < x[2] else (*x[2:], *x[:2]) for x in ends], np.int32)
-    columns = [
-        np.concatenate([old, new])
-        for old, new in zip(
-            (net.a, renumbered(net.a_port), net.b, renumbered(net.b_port)), more.T, strict=True
-        )
-    ]
-    order = np.argsort(join_port(columns[0], columns[1]), kind="stable")  # nearly sorted: linear
-    row_of = np.argsort(order) if net.notes else order
-    a, a_port, b, b_port = (column[order] for column in columns)
     none = np.zeros(len(rows), np.int32)
+    columns = {
+        "a": (net.a, more[:, 0]),
+        "a_port": (renumbered(net.a_port), more[:, 1]),
+        "b": (net.b, more[:, 2]),
+        "b_port": (renumbered(net.b_port), more[:, 3]),
+        "rate_gbps": (net.rate_gbps, none.astype(np.float32)),
+        "width": (net.width, none.astype(np.uint8)),
+        "shapes": (net.shapes, none == 0),
+        "fabric": (net.fabric, fabric[more[:, ::2]].max(axis=1).clip(0)),
+        "sources": (net.sources, none),
+    }
+    joined = {name: np.concatenate(column) for name, column in columns.items()}
+    order = np.argsort(join_port(joined["a"], joined["a_port"]), kind="stable")  # nearly sorted: linear
+    noted = np.zeros(len(order), np.bool_)
+    noted[list(net.notes)] = True
     return replace(
         net,
-        a=a,
-        a_port=a_port,
-        b=b,
-        b_port=b_port,
-        rate_gbps=np.concatenate([net.rate_gbps, none.astype(np.float32)])[order],
-        width=np.concatenate([net.width, none.astype(np.uint8)])[order],
-        shapes=np.concatenate([net.shapes, none == 0])[order],
-        fabric=np.concatenate([net.fabric, fabric[more[:, ::2]].max(axis=1).clip(0)])[order],
-        sources=np.concatenate([net.sources, none])[order],
+        **{name: column.take(order) for name, column in joined.items()},
         port_texts=ordered,
-        notes={int(row_of[row]): note for row, note in net.notes.items()},
+        notes={row: net.notes[int(order[row])] for row in np.flatnonzero(noted.take(order)).tolist()},
     )

@@ -4,6 +4,7 @@ import math
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from hyperscout_formats.facts.accelerators import KINDS
@@ -14,13 +15,18 @@ from hyperscout_topology.link_changes import (
     ports_in_use,
     wired_devices,
 )
-from hyperscout_topology.memo import memoized, names_of_adapters, nodes_of_adapters, positions
+from hyperscout_topology.memo import (
+    memoized,
+    names_of_adapters,
+    nodes_of_adapters,
+    positions,
+    switches_by_id,
+)
 from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 from hyperscout_inference.audit.audit import EITHER
 from hyperscout_inference.fabric.inputs import SURE
 from hyperscout_inference.fabric.network import Network
-from hyperscout_inference.grouping.past import former_domains
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
 
@@ -49,21 +55,20 @@ def recall(
     found: list[Anomaly],
     lost: Sequence[LostCable],
     previous: Topology,
+    former: tuple[HyperNode, ...],
     published: set[str],
     tiers: dict[str, int],
     unreported: Collection[LostCable],
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
-    `published`: names of the present HyperNodes; `tiers`: the tier of each. `unreported`: cables whose
+    `former`: see `former_domains`. `published`: names of the present HyperNodes; `tiers`: the tier of each. `unreported`: cables whose
     switches are not missing.
     """
-    ids = positions(net.ids)
-    home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
-    name_of = {s.id: s.name for s in previous.switches}
+    ids, home, switches = positions(net.ids), _homes(former), switches_by_id(previous.switches)
     there = {device for x in unreported for device in x.devices}
     gone = [x for x in _gone_switches(previous, ids, lost) if x not in there]
-    result = _named_switches(found, gone, previous, home, name_of, tiers)
+    result = _named_switches(found, gone, previous, home, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = hosts_of(previous)
     adapter_of = ChainMap(
@@ -82,29 +87,27 @@ def recall(
         if device in ids:
             name, adapter = net.names[ids[device]], net.labels[ids[device]]
         else:
-            name = name_of.get(device) or host_of.get(device, device)
+            known = switches.get(device)
+            name = (known.name if known else "") or host_of.get(device, device)
             adapter = adapter_of.get(device, "")
         return Endpoint(device, name, port or None, adapter)
 
     def owner(a: str, b: str) -> str | None:
         for device in (a, b):
-            if device in name_of:
+            if device in switches:
                 continue
             host = end(device, None).name
             if host in t1_of:
                 return t1_of[host].name
-        lower = min((d for d in (a, b) if d in level), key=lambda d: level[d], default=None)
+        lower = min((d for d in (a, b) if d in switches), key=lambda d: switches[d].level, default=None)
         domain = home.get(lower) if lower else None
         return domain.name if domain and domain.name in published else None
 
-    level = {s.id: s.level for s in previous.switches}
-
     def height(device: str) -> float:
         """Return the level; 0 for no switch, infinity for a switch of unknown level."""
-        return 0 if device not in level else level[device] or math.inf
+        return 0 if device not in switches else switches[device].level or math.inf
 
-    former = tuple(h for h in former_domains(previous) if h.name in published) if lost else ()
-    t1_of = _former_keepers(former)
+    t1_of = _former_keepers(tuple(h for h in former if h.name in published)) if lost else {}
     for cable in lost:
         if not missing.isdisjoint(cable.devices):
             continue
@@ -136,6 +139,12 @@ def recall(
             del guesses[pair]
         result[at] = gone_link
     return result
+
+
+@memoized
+def _homes(former: tuple[HyperNode, ...]) -> dict[str, HyperNode]:
+    """Return the lowest domain of each switch."""
+    return {s: h for h in sorted(former, key=lambda h: -h.tier) for s in h.switches}
 
 
 def keepers(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
@@ -201,15 +210,17 @@ def lost_cables(previous: Topology, links: Sequence[Link]) -> list[LostCable]:
         for x in previous.anomalies
         if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > SURE
     }
-    in_use = ports_in_use(links, {device for x in found for device in x.devices}) if found else set()
-    return sorted(x for x in found if in_use.isdisjoint(x.ends))
+    ends = {x: ((x.a_device, x.a_port), (x.b_device, x.b_port)) for x in found}
+    in_use = ports_in_use(links, {*chain.from_iterable(ends.values())}) if found else set()
+    return sorted(x for x in found if in_use.isdisjoint(ends[x]))
 
 
 def _gone_switches(previous: Topology, present: Collection[str], lost: Sequence[LostCable]) -> list[str]:
     """Return the switches that are missing. Where other cables hold all ports that led to a switch, it was
     replaced or has another id now, and is not missing."""
     ends = {device for x in lost for device in x.devices}
-    gone = {s.id for s in previous.switches if s.id in ends and s.id not in present}
+    switches = switches_by_id(previous.switches)
+    gone = {device for device in ends if device in switches and device not in present}
     if gone:
         gone &= wired_devices(previous.links)
     still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
@@ -221,12 +232,12 @@ def _named_switches(
     gone: Sequence[str],
     previous: Topology,
     home: dict[str, HyperNode],
-    name_of: dict[str, str],
     tiers: dict[str, int],
 ) -> list[Anomaly]:
     """Return `found` with the switches `gone`, which have ids, in place of inferred missing switches."""
     if not gone:
         return found
+    switches = switches_by_id(previous.switches)
     earlier = {x.subject.device: x for x in previous.anomalies if x.kind == "MissingSwitch"}
     result = [x for x in found if x.kind != "MissingSwitch"]
     result += sorted((x for x in found if x.kind == "MissingSwitch"), key=lambda x: x.message)[len(gone) :]
@@ -241,12 +252,13 @@ def _named_switches(
             result.append(replace(old, hypernode=here, tier=tiers.get(here or ""), since_ns=0))
             continue
         owner = home.get(device)
-        text = f"{name_of.get(device, device)} is gone with all its links"
+        name = switches[device].name if device in switches else device
+        text = f"{name} is gone with all its links"
         here = owner.name if owner and owner.name in tiers else None
         result.append(
             Anomaly(
                 "MissingSwitch",
-                Endpoint(device, name_of.get(device, device)),
+                Endpoint(device, name),
                 None,
                 tiers.get(here or ""),
                 tuple(sorted(sources.get(device, ()))),

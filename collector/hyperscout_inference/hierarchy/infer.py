@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts.accelerators import KINDS
 from hyperscout_formats.text.counts import count
-from hyperscout_topology.memo import memoized, positions
+from hyperscout_topology.memo import memoized, positions, switches_by_id
 from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
@@ -30,7 +30,7 @@ from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.fabric.accelerators import accelerator_domains, with_own_ids
 from hyperscout_inference.fabric.foreign import reporting_nodes
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.fabric.network import Ints, Network, distinct, distinct_places
+from hyperscout_inference.fabric.network import Ints, Network, distinct_places
 from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.opaque import as_published, with_latency
 from hyperscout_inference.grouping.past import former_domains, past_of
@@ -84,10 +84,10 @@ def infer_without_conditions(
     inputs = replace(inputs, gpus=gpus)
     net = present = fuse(inputs, options, previous)
     links = _links(net)
+    former = former_domains(previous)
     if previous is not None:
         lost = lost_cables(previous, links)
-        net = with_dead_cables(present, lost, previous)
-    former = former_domains(previous)
+        net = with_dead_cables(present, lost, previous, former)
     past, shaping = past_of(net.hosts, former), shaping_cables(net)
     wires = wiring(shaping)
     tree = build_tree(wires, past, options.cluster_nodes)
@@ -138,13 +138,13 @@ def infer_without_conditions(
         if unknown:
             # Their reporters have been silent since a take-over: these hosts are not absent. Cables of hosts
             # that left the cluster are forgotten.
-            host_of, ids = hosts_of(previous), {switch.id for switch in previous.switches}
+            host_of, ids = hosts_of(previous), switches_by_id(previous.switches)
             hosts = {x: {host_of.get(d, d) for d in x.devices if d not in ids} for x in unknown}
             unknown = [x for x in unknown if hosts[x] <= expected]
             links, switches = with_unreported(links, switches, unknown, previous)
             absent -= frozenset().union(*(hosts[x] for x in unknown))
         tiers = {h.name: h.tier for h in hypernodes}
-        anomalies = recall(present, anomalies, lost, previous, published, tiers, unknown)
+        anomalies = recall(present, anomalies, lost, previous, former, published, tiers, unknown)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     return Topology(
         generation=previous.generation + 1 if previous else 1,
@@ -347,13 +347,15 @@ def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anom
 
 
 def _links(net: Network) -> Sequence[Link]:
-    both = np.concatenate([net.a_port, net.b_port])
+    both = np.concatenate([net.a_port, net.b_port]).astype(np.intp)
     used = np.zeros(int(both.max(initial=0)) + 1, np.bool_)
     used[both] = True
     ports = np.flatnonzero(used)
-    index = (np.cumsum(used, dtype=np.int32) - 1)[both]
+    index = (np.cumsum(used, dtype=np.int32) - 1).take(both)
     rates = net.rate_gbps.view(np.uint32).astype(np.int64) << 8 | net.width
-    pairs = distinct(rates)
+    # Cables with the same rate follow each other.
+    starts = np.flatnonzero(np.concatenate([[True], rates[1:] != rates[:-1]])[: len(rates)])
+    pairs, pair = distinct_places(rates[starts])
     gbps = (pairs >> 8).astype(np.uint32).view(np.float32)
     mbps = np.round(np.where(gbps < MAX_GBPS, gbps, 0).astype(np.float64) * 1000).astype(np.int64)
     codes, code = distinct_places(mbps << 8 | (pairs & 0xFF))
@@ -369,6 +371,6 @@ def _links(net: Network) -> Sequence[Link]:
         index[len(net.a) :],
         net.fabric,
         net.sources,
-        code.astype(np.int32)[np.searchsorted(pairs, rates)],
+        np.repeat(code.astype(np.int32)[pair], np.diff(starts, append=len(rates))),
         net.notes,
     )

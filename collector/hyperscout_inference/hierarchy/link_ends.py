@@ -38,7 +38,7 @@ def links_between(table: LinkTable, devices: set[str]) -> set[frozenset[tuple[st
     at = positions(table.devices)
     chosen = np.zeros(len(at), np.bool_)
     chosen[[at[device] for device in devices if device in at]] = True
-    rows = np.nonzero(chosen[table.a] & chosen[table.b])[0]
+    rows = np.flatnonzero(chosen.take(table.a) & chosen.take(table.b))
     columns = (
         table.a[rows].tolist(),
         table.a_port[rows].tolist(),

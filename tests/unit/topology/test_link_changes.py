@@ -59,17 +59,26 @@ def test_few_rows_are_unaligned_where_few_changed(left_out: set[int], inserted_a
     assert {*new[come].tolist()} == {*range(2000, 2000 + len(places))}
 
 
-@given(tables, st.sets(st.sampled_from("abc")), st.sets(st.integers(0, 11)))
+@given(tables, st.sets(ends), st.sets(st.integers(0, 11)))
 def test_ports_in_use_are_those_of_links_that_count(
-    links: list[Link], devices: set[str], denied: set[int]
+    links: list[Link], ports: set[tuple[str, str]], denied: set[int]
 ) -> None:
     links = [replace(x, note=f"{DENIED}x") if i in denied else x for i, x in enumerate(links)]
-    assert ports_in_use(links, devices) == {
+    assert ports_in_use(links, ports) == {
         end
-        for x in links_at(links, devices)
+        for x in links
         if not x.note
         for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))
+        if end in ports
     }
+
+
+def test_a_port_whose_text_is_listed_twice_is_in_use() -> None:
+    """As where InfiniBand numbers a port and Ethernet names one alike."""
+    table = LinkTable.of([A, C])
+    twice = replace(table, ports=[*table.ports, "1"], a_port=table.a_port.copy())
+    twice.a_port[0] = len(table.ports)
+    assert ports_in_use(twice, {("h1", "1"), ("s2", "1"), ("s1", "8")}) == {("h1", "1"), ("s2", "1")}
 
 
 def test_what_ends_where() -> None:
