@@ -60,12 +60,14 @@ def with_waiting(
     be forgotten, and its anomaly too. A switch that a HyperNode names stays as well.
     """
     missing = {x.subject.device for x in waiting if x.kind == "MissingSwitch"}
-    hypernodes = _with_switches(tree.hypernodes, offered, published, missing)
-    named = missing.union(*(h.switches for h in hypernodes))
-    present = {s.id for s in offered.switches}
-    kept = [s for s in published.switches if s.id in named and s.id not in present]
-    switches = tuple(sorted((*offered.switches, *kept), key=lambda s: s.id)) if kept else offered.switches
-    offered = replace(offered, hypernodes=hypernodes, switches=switches)
+    offered = replace(offered, hypernodes=_with_switches(tree.hypernodes, offered, published, missing))
+    if offered.switches is not published.switches:
+        named = missing.union(*(h.switches for h in offered.hypernodes))
+        present = {s.id for s in offered.switches}
+        if kept := [s for s in published.switches if s.id in named and s.id not in present]:
+            offered = replace(
+                offered, switches=tuple(sorted((*offered.switches, *kept), key=lambda s: s.id))
+            )
     former = _rows_of(table_of(published.links), waiting)
     if not former:
         return offered

@@ -138,6 +138,7 @@ class Generations:
         )
         self._absent: Damper[str, str, str] = Damper(settings.damping, _absent(before), now_ns, tell=True)
         self._seen: set[str] = set()  # nodes that evidence has shown since the start
+        self._members, self._unseen = frozenset[str](), frozenset[str]()  # of the last inferred tree
         self._down: Damper[str, str, str] = Damper(settings.damping, tell=True)
         self._stale: Damper[str, str, int] = Damper(settings.damping)
         self._silent: Damper[str, str, int] = Damper(settings.damping)  # switches
@@ -276,10 +277,14 @@ class Generations:
 
     def _see(self, offered: Topology) -> None:
         """The first evidence of a member since the start is no flapping: it shows at once."""
-        seen = nodes_of(offered.hypernodes).difference(offered.nodes_without_evidence)
-        if self._published is not None and (first := seen - self._seen):
+        nodes = nodes_of(offered.hypernodes)
+        if nodes is not self._members:
+            self._members, self._unseen = nodes, nodes - self._seen
+        first = self._unseen.difference(offered.nodes_without_evidence)
+        if self._published is not None and first:
             self._absent.forget(first & nodes_of(self._published.hypernodes))
-        self._seen |= seen
+        self._seen |= first
+        self._unseen -= first
 
     # -- output ---------------------------------------------------------------------------------------------
 
