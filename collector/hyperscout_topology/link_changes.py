@@ -133,7 +133,7 @@ def denied_rows(table: LinkTable) -> list[int]:
 def ports_in_use(links: Sequence[Link], ports: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Those of the ports (device, port) at which a link ends, except denied links."""
     table = table_of(links)
-    near = _are_of(table, {device for device, _ in ports})
+    near = mask_of(table, {device for device, _ in ports})
     texts = {text for _, text in ports}
     named = np.fromiter((text in texts for text in table.ports), np.bool_, len(table.ports))
     denied = denied_rows(table)
@@ -208,18 +208,18 @@ def table_of(links: Sequence[Link]) -> LinkTable:
     return links if isinstance(links, LinkTable) else LinkTable.of(links)
 
 
-def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
-    """The rows with an end at one of these devices."""
-    near = _are_of(table, devices)
-    return np.flatnonzero(near.take(table.a) | near.take(table.b))
-
-
-def _are_of(table: LinkTable, devices: Collection[str]) -> npt.NDArray[np.bool_]:
+def mask_of(table: LinkTable, devices: Collection[str]) -> npt.NDArray[np.bool_]:
     """(devices of the table,) which are among these devices."""
     at = positions(table.devices)
     chosen = np.zeros(len(table.devices), np.bool_)
     chosen[[at[device] for device in devices if device in at]] = True
     return chosen
+
+
+def _rows_at(table: LinkTable, devices: set[str]) -> npt.NDArray[np.intp]:
+    """The rows with an end at one of these devices."""
+    near = mask_of(table, devices)
+    return np.flatnonzero(near.take(table.a) | near.take(table.b))
 
 
 @lru_cache(maxsize=3)  # all watchers compare a generation with the one before, and later with the next

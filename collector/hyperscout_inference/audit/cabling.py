@@ -41,7 +41,7 @@ def audit_cables(
     switches = _audit_switches(wires, tree, hosts)
     home = switches.home
     found = [*host_suspicions(shaping, level, layers, hosts), *switches.found, *loops(net, home)]
-    found += missing_switches(net, level, hosts.rank, switches.ranks, home)
+    found += missing_switches(net, wires, level, hosts.rank, switches.ranks, home)
     sources = net.all_sources
     domain = layers[0].domain
     found += slow_links(

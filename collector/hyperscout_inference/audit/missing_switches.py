@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,26 +20,28 @@ _FEW_RAILS = 3  # with more than a third of the rails less, the domain is built 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 
 
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    place: Place
+    text: str
+    peer: Endpoint | None
+    sure: bool = False
+
+
 def missing_switches(
-    net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, Place]
+    net: Network, wires: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, Place]
 ) -> list[Suspicion]:
     """Return one suspicion for each missing switch. Its id is unknown. Its name is known if the switches of
-    its level are numbered and as many numbers as switches are missing."""
+    its level are numbered and as many numbers as switches are missing. `wires`: the wiring of `net`."""
     busy: set[tuple[int, int]] = set()
     if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
         busy = _ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
-    below: dict[int, list[_Hole]] = defaultdict(list)
-    above: dict[int, list[_Hole]] = defaultdict(list)
-    below[1] += _missing_rails(net, level, hosts)
-    for low, rank in ranks.items():
-        below[low + 1] += _dark_from_below(net, rank, busy, home)
-        below[low + 1] += _fewer_than_siblings(net, rank, home, len(below[low + 1]))
-        above[low] += _dark_from_above(net, rank, busy, home)
-        if not below[low + 1]:
-            below[low + 1] += _orphans(net, level, low, rank, home)
+    below, above = _of_switches(wires, level, ranks, home, busy)
+    below = {1: _missing_rails(net, level, hosts), **below}
     found = []
-    for lvl in sorted(set(below) | set(above)):
-        holes = below[lvl] + above[lvl][len(below[lvl]) :]
+    for lvl in sorted(below.keys() | above.keys()):
+        holes = below.get(lvl, [])
+        holes = [*holes, *above.get(lvl, [])[len(holes) :]]
         gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()]) if holes else []
         for i, hole in enumerate(sorted(holes, key=lambda h: (h.place, h.text))):
             name = gaps[i] if len(gaps) == len(holes) else ""
@@ -51,9 +54,19 @@ def missing_switches(
     return found
 
 
-class _Hole:
-    def __init__(self, place: Place, text: str, peer: Endpoint | None, sure: bool = False) -> None:
-        self.place, self.text, self.peer, self.sure = place, text, peer, sure
+@memoized
+def _of_switches(
+    net: Network, level: Ints, ranks: dict[int, Rank], home: dict[int, Place], busy: set[tuple[int, int]]
+) -> tuple[dict[int, list[_Hole]], dict[int, list[_Hole]]]:
+    """Return what switches show of missing ones, by the level of these: switches below them, and above."""
+    below: dict[int, list[_Hole]] = {}
+    above: dict[int, list[_Hole]] = {}
+    for low, rank in ranks.items():
+        holes = _dark_from_below(net, rank, busy, home)
+        holes += _fewer_than_siblings(net, rank, home, len(holes))
+        below[low + 1] = holes or _orphans(net, level, low, rank, home)
+        above[low] = _dark_from_above(net, rank, busy, home)
+    return below, above
 
 
 def _missing_rails(net: Network, level: Ints, hosts: Rank) -> list[_Hole]:

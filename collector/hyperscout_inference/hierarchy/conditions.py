@@ -15,6 +15,7 @@ from hyperscout_formats.text.counts import and_more, count
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
+from hyperscout_topology.link_changes import mask_of
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -341,9 +342,11 @@ def _link_totals(
     level = levels_of(table.devices, topology.adapters, switches)
     number = np.array([*(index.get(h.name, -1) for h in topology.hypernodes), -1], np.int64)
     home = lowest_domains(table.devices, *[h.switches for h in topology.hypernodes])
-    by_switch = np.where(level > 0, number[home], -1)
-    counts = by_switch >= 0
-    mine = np.flatnonzero(counts.take(table.a) | counts.take(table.b))
+    by_switch = np.where(level > 0, number.take(home), -1)
+    missing = [x for name in names for x in by_hypernode[name] if x.kind == "MissingLink" and x.peer]
+    devices = {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)}
+    concerned = (by_switch >= 0) | mask_of(table, devices)
+    mine = np.flatnonzero(concerned.take(table.a) | concerned.take(table.b))
     a, b = table.a[mine], table.b[mine]
     uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for turned, (near, far) in enumerate(((a, b), (b, a))):
@@ -355,8 +358,7 @@ def _link_totals(
 
     totals = {(name, _UPLINK): int(uplinks[i]) for name, i in index.items()}
     totals |= {(name, _HOST_LINK): int(host_links[i]) for name, i in index.items()}
-    missing = [x for name in names for x in by_hypernode[name] if x.kind == "MissingLink" and x.peer]
-    present = links_between(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
+    present = links_between(table, mine, devices)
     for anomaly in missing:
         # A flapping cable may be in the table while its anomaly is still held.
         if anomaly.hypernode is not None and _ends(anomaly) not in present:

@@ -10,8 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from hyperscout_formats.text.host_list import natural_key
 from hyperscout_topology.memo import memoized, positions, switches_by_id
 from hyperscout_topology.topology import HyperNode, Topology
@@ -21,6 +23,7 @@ from hyperscout_inference.fabric.part import Mask, join_port
 from hyperscout_inference.hierarchy.history import LostCable, hosts_of
 
 _Domains = Mapping[str, Sequence[HyperNode]]  # of each switch
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def with_dead_cables(
@@ -144,9 +147,7 @@ def _nodes_below(net: Network, device: int, domains: _Domains) -> frozenset[str]
     return frozenset(node for x in mine if x.tier == _tier(mine) for node in x.nodes)
 
 
-def _cables_up(
-    net: Network, devices: Collection[int], domains: _Domains
-) -> dict[int, Counter[str]]:
+def _cables_up(net: Network, devices: Collection[int], domains: _Domains) -> dict[int, Counter[str]]:
     """Return the numbers of cables of the compute fabric that lead up from these devices, by `_child` and
     switch."""
     wanted = {_child(net, device) for device in devices}
@@ -210,24 +211,25 @@ def _with_rows(net: Network, rows: Sequence[tuple[int, str, int, str]]) -> Netwo
     ]
     more = np.array([x if x[0] < x[2] else (*x[2:], *x[:2]) for x in ends], np.int32)
     none = np.zeros(len(rows), np.int32)
-    columns = {
-        "a": (net.a, more[:, 0]),
-        "a_port": (renumbered(net.a_port), more[:, 1]),
-        "b": (net.b, more[:, 2]),
-        "b_port": (renumbered(net.b_port), more[:, 3]),
-        "rate_gbps": (net.rate_gbps, none.astype(np.float32)),
-        "width": (net.width, none.astype(np.uint8)),
-        "shapes": (net.shapes, none == 0),
-        "fabric": (net.fabric, fabric[more[:, ::2]].max(axis=1).clip(0)),
-        "sources": (net.sources, none),
-    }
-    joined = {name: np.concatenate(column) for name, column in columns.items()}
-    order = np.argsort(join_port(joined["a"], joined["a_port"]), kind="stable")  # nearly sorted: linear
+    a, a_port = np.concatenate([net.a, more[:, 0]]), np.concatenate([renumbered(net.a_port), more[:, 1]])
+    order = np.argsort(join_port(a, a_port), kind="stable")  # nearly sorted: linear
     noted = np.zeros(len(order), np.bool_)
     noted[list(net.notes)] = True
+
+    def joined(old: npt.NDArray[_Scalar], new: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+        return np.concatenate([old, new]).take(order)
+
     return replace(
         net,
-        **{name: column.take(order) for name, column in joined.items()},
+        a=a.take(order),
+        a_port=a_port.take(order),
+        b=joined(net.b, more[:, 2]),
+        b_port=joined(renumbered(net.b_port), more[:, 3]),
+        rate_gbps=joined(net.rate_gbps, none.astype(np.float32)),
+        width=joined(net.width, none.astype(np.uint8)),
+        shapes=joined(net.shapes, none == 0),
+        fabric=joined(net.fabric, fabric[more[:, ::2]].max(axis=1).clip(0)),
+        sources=joined(net.sources, none),
         port_texts=ordered,
         notes={row: net.notes[int(order[row])] for row in np.flatnonzero(noted.take(order)).tolist()},
     )

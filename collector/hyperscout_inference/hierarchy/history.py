@@ -62,8 +62,8 @@ def recall(
 ) -> list[Anomaly]:
     """Return `found` with missing links and switches of the previous topology, which replace inferred ones.
 
-    `former`: see `former_domains`. `published`: names of the present HyperNodes; `tiers`: the tier of each. `unreported`: cables whose
-    switches are not missing.
+    `former`: see `former_domains`. `published`: names of the present HyperNodes; `tiers`: the tier of each.
+    `unreported`: cables whose switches are not missing.
     """
     ids, home, switches = positions(net.ids), _homes(former), switches_by_id(previous.switches)
     there = {device for x in unreported for device in x.devices}

@@ -5,6 +5,8 @@ from itertools import repeat
 from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.link_changes import mask_of
 from hyperscout_topology.memo import memoized, positions
 from hyperscout_topology.topology import Adapter, LinkTable
 
@@ -33,12 +35,12 @@ def levels_of(devices: Sequence[str], adapters: Sequence[Adapter], switches: Map
     return np.fromiter(map(known.get, devices, repeat(other)), np.int64, len(devices))
 
 
-def links_between(table: LinkTable, devices: set[str]) -> set[frozenset[tuple[str, str]]]:
-    """Return the links between these devices, by their ends."""
-    at = positions(table.devices)
-    chosen = np.zeros(len(at), np.bool_)
-    chosen[[at[device] for device in devices if device in at]] = True
-    rows = np.flatnonzero(chosen.take(table.a) & chosen.take(table.b))
+def links_between(
+    table: LinkTable, rows: npt.NDArray[np.intp], devices: set[str]
+) -> set[frozenset[tuple[str, str]]]:
+    """Return those of the links (rows of the table) that join two of these devices, by their ends."""
+    chosen = mask_of(table, devices)
+    rows = rows[chosen[table.a[rows]] & chosen[table.b[rows]]]
     columns = (
         table.a[rows].tolist(),
         table.a_port[rows].tolist(),

@@ -65,9 +65,7 @@ def with_waiting(
         named = missing.union(*(h.switches for h in offered.hypernodes))
         present = {s.id for s in offered.switches}
         if kept := [s for s in published.switches if s.id in named and s.id not in present]:
-            offered = replace(
-                offered, switches=tuple(sorted((*offered.switches, *kept), key=lambda s: s.id))
-            )
+            offered = replace(offered, switches=tuple(sorted((*offered.switches, *kept), key=lambda s: s.id)))
     former = _rows_of(table_of(published.links), waiting)
     if not former:
         return offered

@@ -4,19 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy import infer, infer_without_conditions
+from hyperscout_inference.hierarchy.conditions import ConditionFacts
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
 from hyperscout_topology.memo import Followed
+from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.ethernet import heard_by
 from support.examples import examples
-from support.inference import own_ports, sweep, without
+from support.inference import own_ports, sweep, without, without_switch
 
 FABRIC = shapes.clos2(4, 4, 2, 2)
 HOSTS = FABRIC.hosts
@@ -105,6 +108,11 @@ def is_swept(world: World, host: str, at: int) -> None:
     world.sweeps = (replace(sweep(fabric), observed_at_ns=1 + at % 3),)
 
 
+def loses_a_switch(world: World, host: str, at: int) -> None:
+    fabric = without_switch(FABRIC, FABRIC.switches[at % len(FABRIC.switches)].guid)
+    world.sweeps = (replace(sweep(fabric), observed_at_ns=1 + at % 3),)
+
+
 def is_not_swept(world: World, host: str, at: int) -> None:
     """Only the Ethernet side is known."""
     world.sweeps = ()
@@ -166,6 +174,7 @@ CHANGES: list[Callable[[World, str, int], None]] = [
     claims_anothers,
     is_mapped,
     is_swept,
+    loses_a_switch,
     is_not_swept,
     is_slow,
     has_gpus,
@@ -201,3 +210,69 @@ def test_a_port_that_is_back_is_not_down() -> None:
     is_back(world, host, 0)
     net = fuse(world.inputs(), InferOptions())
     assert (net.down_ports, net.dark_ports) == (frozenset(), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A change of the evidence, what else is known then, and how long nothing happens after it."""
+
+    change: Callable[[World, str, int], None]
+    host: str
+    at: int
+    down: frozenset[str]
+    stale: frozenset[str]
+    failing: str
+    is_repeat: bool
+    wait_s: int
+
+    def facts(self, published: Topology | None) -> ConditionFacts:
+        switches = published.switches[self.at % 5 : self.at % 7] if published is not None else ()
+        return ConditionFacts(
+            dict.fromkeys(self.down, "cordoned"),
+            dict.fromkeys(self.stale, self.at * NS),
+            {switch.id: self.at * NS for switch in switches},
+            self.failing,
+        )
+
+
+FEW_HOSTS = st.frozensets(st.sampled_from(HOSTS), max_size=2)
+TURNS = st.builds(
+    Turn,
+    st.sampled_from(CHANGES),
+    st.sampled_from(HOSTS),
+    st.integers(0, 50),
+    FEW_HOSTS,
+    FEW_HOSTS,
+    st.sampled_from(["", "", "inference fails"]),
+    st.booleans(),
+    st.sampled_from([0, 1, 7, 40, 700]),
+)
+
+
+@given(st.lists(TURNS, max_size=8))
+@examples(1)
+def test_what_is_kept_changes_nothing_that_is_published(turns: list[Turn]) -> None:
+    """Nor does it matter that the offered HyperNodes have no conditions yet."""
+    world, elsewhere = World(), FabricInputs(sweeps=(sweep(OTHER),), lldp=heard_by(OTHER, OTHER.hosts))
+    now_ns = 1_767_225_600 * NS
+    warm, cold = (Generations(GenerationSettings(), None, now_ns) for _ in range(2))
+    for turn in turns:
+        turn.change(world, turn.host, turn.at)
+        inputs, options = world.inputs(), InferOptions(world.cluster, latency_places=bool(turn.at % 2))
+        facts, before = turn.facts(warm.published), warm.published
+        is_inferred = before is None or not turn.is_repeat
+        offered = before if before and not is_inferred else infer_without_conditions(inputs, options, before)
+        found = [warm.offer(offered, now_ns, facts, is_inferred=is_inferred)]
+        # Replaces what is kept.
+        Generations(GenerationSettings(), None, now_ns).offer(infer(elsewhere), now_ns)
+        before = cold.published
+        offered = before if before and not is_inferred else infer(inputs, options, before)
+        expected = [cold.offer(offered, now_ns, facts, is_inferred=is_inferred)]
+        now_ns += turn.wait_s * NS
+        found.append(warm.tick(now_ns))
+        expected.append(cold.tick(now_ns))
+        for one, other in zip(found, expected, strict=True):
+            assert (one.held, one.wake_at_ns) == (other.held, other.wake_at_ns)
+            assert [*map(to_json, filter(None, [one.publish]))] == [
+                *map(to_json, filter(None, [other.publish]))
+            ]
