@@ -233,3 +233,21 @@ class Damper(Generic[K, I, T]):
             rest = sorted(set(clear) - set(done), key=lambda key: self._tracks[key].observed_ns)
             for key in rest[: -self._remembered or None]:
                 del self._tracks[key]
+
+
+class FirstSeen:
+    """Tells which members evidence shows for the first time since the start."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._members, self._unseen = frozenset[str](), frozenset[str]()  # of the last tree
+
+    def of(self, members: frozenset[str], silent: Collection[str]) -> frozenset[str]:
+        """Return these. `members`: of the tree, the same object while they stay. `silent`: those without
+        evidence."""
+        if members is not self._members:
+            self._members, self._unseen = members, members - self._seen
+        first = self._unseen.difference(silent)
+        self._seen |= first
+        self._unseen -= first
+        return first

@@ -30,7 +30,7 @@ from hyperscout_topology.link_changes import table_of
 from hyperscout_topology.names import tier_level
 from hyperscout_topology.topology import Anomaly, Topology, over_since
 
-from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings
+from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings, FirstSeen
 from hyperscout_collector.decisions.publication.details import (
     has_new_fabric,
     same_details,
@@ -137,8 +137,7 @@ class Generations:
             tell=True,
         )
         self._absent: Damper[str, str, str] = Damper(settings.damping, _absent(before), now_ns, tell=True)
-        self._seen: set[str] = set()  # nodes that evidence has shown since the start
-        self._members, self._unseen = frozenset[str](), frozenset[str]()  # of the last inferred tree
+        self._first = FirstSeen()
         self._down: Damper[str, str, str] = Damper(settings.damping, tell=True)
         self._stale: Damper[str, str, int] = Damper(settings.damping)
         self._silent: Damper[str, str, int] = Damper(settings.damping)  # switches
@@ -277,14 +276,9 @@ class Generations:
 
     def _see(self, offered: Topology) -> None:
         """The first evidence of a member since the start is no flapping: it shows at once."""
-        nodes = nodes_of(offered.hypernodes)
-        if nodes is not self._members:
-            self._members, self._unseen = nodes, nodes - self._seen
-        first = self._unseen.difference(offered.nodes_without_evidence)
+        first = self._first.of(nodes_of(offered.hypernodes), offered.nodes_without_evidence)
         if self._published is not None and first:
             self._absent.forget(first & nodes_of(self._published.hypernodes))
-        self._seen |= first
-        self._unseen -= first
 
     # -- output ---------------------------------------------------------------------------------------------
 
