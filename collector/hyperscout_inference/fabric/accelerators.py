@@ -14,6 +14,7 @@ from operator import attrgetter
 from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 from hyperscout_formats.facts.facts import Gpu
 from hyperscout_formats.text.counts import first_few
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Adapter, Endpoint, Topology
 
 from hyperscout_inference.fabric.network import unused
@@ -58,7 +59,7 @@ class AcceleratorDomains:
     switched: frozenset[str] = frozenset()
     kind: Mapping[str, str] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
-    adapters: Sequence[Adapter] = ()
+    adapters: tuple[Adapter, ...] = ()
     managed: frozenset[str] = frozenset()
 
 
@@ -70,8 +71,7 @@ def with_own_ids(
     A UUID that several nodes report stays with the node that was published with it, else with the first one.
     All other ids, and a UUID that a node reports twice, are replaced by `GPU-NODE/ADDRESS`.
     """
-    ids = [gpu.uuid for mine in gpus.values() for gpu in mine]
-    if len(set(ids)) == len(ids) and all(map(_UUID.fullmatch, ids)):
+    if _have_own_ids(gpus):
         return gpus
     claims = Counter((gpu.uuid, node) for node, mine in gpus.items() for gpu in mine)
     owner = dict(sorted(claims, reverse=True))  # of several nodes the first by name
@@ -89,6 +89,13 @@ def with_own_ids(
     return {node: tuple(own(node, mine)) for node, mine in gpus.items()}
 
 
+@memoized
+def _have_own_ids(gpus: Mapping[str, Sequence[Gpu]]) -> bool:
+    ids = [gpu.uuid for mine in gpus.values() for gpu in mine]
+    return len(set(ids)) == len(ids) and all(map(_UUID.fullmatch, ids))
+
+
+@memoized
 def accelerator_domains(gpus: Mapping[str, Sequence[Gpu]]) -> AcceleratorDomains:
     """Return the domains and faults of all hosts. Keys of `gpus` are node names."""
     keys: dict[str, tuple[str, int]] = {}
@@ -119,11 +126,11 @@ def accelerator_domains(gpus: Mapping[str, Sequence[Gpu]]) -> AcceleratorDomains
         elif mine and not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
             local.add(host)
         faults += [fault for gpu in every for fault in _faults_of(host, gpu, usual)]
-    adapters = [
+    adapters = tuple(
         Adapter(gpu.uuid, host, gpu.pci_address)
         for host in sorted(gpus)
         for gpu in sorted(gpus[host], key=_address)
-    ]
+    )
     faults += _shared_numbers(gpus, keys)
     return AcceleratorDomains(keys, tied, frozenset(local), frozenset(switched), kinds, faults, adapters)
 

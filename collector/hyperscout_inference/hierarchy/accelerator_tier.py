@@ -13,12 +13,13 @@ domains, it is not joined. The tier of leaves does not appear because one host l
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from hyperscout_formats.facts.accelerators import KINDS, NVLINK
 from hyperscout_formats.text.counts import first_few
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.topology import Endpoint
 
 from hyperscout_inference.audit.audit import EITHER
@@ -36,10 +37,13 @@ _NAMED = 3
 @dataclass(frozen=True, slots=True)
 class WithAccelerators:
     """`outer`: index of the fabric's first tier in `layers`, to which host links belong. `leaf_to_inner`:
-    (leaf domains,) the accelerator domain that replaces each; None if the leaf tier is kept."""
+    (leaf domains,) the accelerator domain that replaces each; None if the leaf tier is kept. `without_gpus`:
+    of hosts that report no GPUs, while others of their domain do. It is a fault only if their agents report.
+    """
 
-    layers: list[Layer]
+    layers: Sequence[Layer]
     suspicions: Sequence[Suspicion]
+    without_gpus: Sequence[Suspicion] = ()
     outer: int = 0
     leaf_to_inner: Longs | None = None
 
@@ -53,29 +57,28 @@ class WithAccelerators:
         return (layer + self.outer, domain)
 
 
+@memoized  # most changes concern neither GPUs nor the wiring of domains
 def with_accelerators(
     net: Network,
-    layers: Sequence[Layer],
+    layers: tuple[Layer, ...],
     domains: AcceleratorDomains,
     past: Past,
     cluster: frozenset[str] | None,
-    is_heard: Callable[[str], bool],
 ) -> WithAccelerators:
     """Return the layers with the accelerator tier as innermost, if there are domains of several hosts.
 
-    `is_heard`: whether the agent of a host reports something. Of the others it is not known whether they
-    have GPUs.
+    `net`: the wiring of `layers`.
     """
     name = past.accelerator_tier()
     if not domains.adapters and name is None:
-        return WithAccelerators([*layers], ())
+        return WithAccelerators(layers, ())
     former = past.labels(name) if name is not None else None
     group, founders, mute, apart = _groups(net, layers[0], domains, past, former)
     in_use = past.tiers_in_use(group, cluster)
     disputes = [_apart(net, layers[0], pair, domains) for pair in apart]
     sizes = np.bincount(group[group >= 0])
     if not _has_domain(net, group, sizes, domains, layers[0], former) and name not in in_use:
-        return WithAccelerators([*layers], [*_faults(net, domains, layers[0].domain), *disputes])
+        return WithAccelerators(layers, [*_faults(net, domains, layers[0].domain), *disputes])
     found = _kinds(net, group, len(founders), domains, former, past)
     if name is None:
         hosts = Counter(found[d] for d in group.tolist() if d >= 0 and sizes[d] > 1)
@@ -105,10 +108,11 @@ def with_accelerators(
             above = layers[depth + 1]
             child = np.concatenate([above.child, above.count + np.arange(len(extra))])
     suspicions = [*_faults(net, domains, group), *torn, *disputes]
-    suspicions += [_no_gpus(net, i, group, kinds) for i in mute if is_heard(net.hosts[i])]
+    without_gpus = [_no_gpus(net, i, group, kinds) for i in mute]
     if layers[0].name not in in_use and _groups_nothing(layers[0], sizes, outer, past, former):
-        return _without_leaf(result, sizes, suspicions)
-    return WithAccelerators(result, suspicions, outer=1)
+        result, leaf_to_inner = _without_leaf(result, sizes)
+        return WithAccelerators(result, suspicions, without_gpus, leaf_to_inner=leaf_to_inner)
+    return WithAccelerators(result, suspicions, without_gpus, outer=1)
 
 
 def _has_domain(
@@ -159,8 +163,9 @@ def _groups_nothing(leaf: Layer, sizes: Longs, outer: Longs, past: Past, former:
     return bool(is_one_host and former is not None and past.labels(leaf.name) is None)
 
 
-def _without_leaf(layers: Sequence[Layer], sizes: Longs, suspicions: Sequence[Suspicion]) -> WithAccelerators:
-    """Merge the fabric's first tier into the accelerator tier: each of its domains has one of these.
+def _without_leaf(layers: Sequence[Layer], sizes: Longs) -> tuple[list[Layer], Longs]:
+    """Merge the fabric's first tier into the accelerator tier: each of its domains has one of these. Also
+    return (leaf domains,) that one.
 
     `sizes`: hosts by accelerator domain. Of two in an outer domain the one host alone has no switches.
     """
@@ -172,7 +177,7 @@ def _without_leaf(layers: Sequence[Layer], sizes: Longs, suspicions: Sequence[Su
     result = [replace(inner, switches=switches)]
     if above:
         result += [replace(above[0], child=above[0].child[leaf.child]), *above[1:]]
-    return WithAccelerators(result, suspicions, leaf_to_inner=place)
+    return result, place
 
 
 def _groups(

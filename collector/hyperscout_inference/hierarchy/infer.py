@@ -106,9 +106,10 @@ def infer_without_conditions(
         layers = with_latency(net, layers, inputs.pairs, past)
     found = accelerator_domains(inputs.gpus)
     found = replace(found, faults=[*found.faults, *disagreements], managed=frozenset(managed))
-    family = with_accelerators(net, layers, found, past, options.cluster_nodes, inputs.is_heard)
-    layers = family.layers
+    family = with_accelerators(wires, tuple(layers), found, past, options.cluster_nodes)
+    layers = list(family.layers)
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
+    suspicions += [s for s in family.without_gpus if inputs.is_heard(s.subject.name)]
     measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)
     suspicions += measured.suspicions
     wanted = np.ones(len(net.hosts), np.bool_)
@@ -150,7 +151,7 @@ def infer_without_conditions(
         generation=previous.generation + 1 if previous else 1,
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(sorted(switches, key=lambda s: s.id)),
-        adapters=_adapters(present.ids, present.hosts, present.host, present.labels, tuple(found.adapters)),
+        adapters=_adapters(present.ids, present.hosts, present.host, present.labels, found.adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
