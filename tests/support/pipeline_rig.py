@@ -22,7 +22,7 @@ from hyperscout_collector.evidence.sweep_texts import SweepTexts
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.history.causes import Cause
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy import infer_without_conditions
 from hyperscout_topology.topology import Topology
 
 from support.findings import T0, S, lldp
@@ -95,7 +95,7 @@ class Rig:
         self.tried.append(inputs)
         if self.raises(inputs):
             raise ValueError("planted")
-        return infer(inputs, options, previous)
+        return infer_without_conditions(inputs, options, previous)
 
     def put(self, *findings: Finding) -> None:
         plan = EvidencePlan(self.state, self.now_ns)
@@ -140,7 +140,7 @@ def poisoned(inputs: FabricInputs) -> bool:
 @asynccontextmanager
 async def running(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator["asyncio.Task[None]"]:
     """Runs the pipeline, which must not end by itself."""
-    monkeypatch.setattr(inference_module, "infer", rig.infer)
+    monkeypatch.setattr(inference_module, "infer_without_conditions", rig.infer)
     task = asyncio.create_task(rig.pipeline.run())
     try:
         yield task

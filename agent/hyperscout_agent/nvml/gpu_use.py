@@ -9,7 +9,7 @@ from hyperscout_formats.text.counts import count, first_few
 
 from hyperscout_agent.nvml.library import DriverAbsentError, GpuUnreadableError, Nvml, NvmlUnusableError
 from hyperscout_agent.runtime.tasks import Wait
-from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.runtime.threads import BlockedError, in_thread
 
 # A faulty driver can take seconds for one answer. No run is started on a driver that takes longer than this.
 _TIMEOUT_S = 20.0
@@ -87,6 +87,8 @@ async def idle_gpus(read: ReadGpus, wait: Wait) -> int:
             raise GpusUnknownError(
                 f"it is unknown whether the GPUs are idle: no answer in {_TIMEOUT_S:g} s"
             ) from None
+        except BlockedError as error:
+            raise GpusUnknownError(f"it is unknown whether the GPUs are idle: {error}") from error
         if use.processes:
             break
         if not use.busy:

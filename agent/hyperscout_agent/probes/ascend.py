@@ -79,6 +79,7 @@ class AscendProbe:
             ) from error
         mine = [chip for chip in chips if chip.name.replace(" ", "").startswith(_FAMILY)]
         samples = {f"npu{chip.npu}/{chip.chip}": await self._sample(chip) for chip in mine}
+        # Also a trouble of the probe, so that doctor and the metrics show it.
         unknown = sorted(
             {x.reason for x in samples.values() if x.reason and x.outcome == Outcome.OUTCOME_DATA}
         )

@@ -53,7 +53,7 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
 
     with _lock:
         if _running[name] >= _MOST:
-            raise BlockedError(f"{_MOST} earlier reads ({name}) have not returned: a device or driver hangs")
+            raise BlockedError(f"{_MOST} earlier calls ({name}) have not returned; it waits for one of them")
         _running[name] += 1
     try:
         threading.Thread(target=run, name=name, daemon=True).start()

@@ -58,7 +58,8 @@ def missing_switches(
 def _of_switches(
     net: Network, level: Ints, ranks: dict[int, Rank], home: dict[int, Place], busy: set[tuple[int, int]]
 ) -> tuple[dict[int, list[_Hole]], dict[int, list[_Hole]]]:
-    """Return what switches show of missing ones, by the level of these: switches below them, and above."""
+    """Return the missing switches that other switches show, by their level: as seen from below, and from
+    above."""
     below: dict[int, list[_Hole]] = {}
     above: dict[int, list[_Hole]] = {}
     for low, rank in ranks.items():

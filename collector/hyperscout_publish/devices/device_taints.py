@@ -107,7 +107,7 @@ class DeviceTaintsPublisher(Publisher):
                 "DRADeviceTaintRules and the API server's --runtime-config, or set dra_taints: off"
             )
         self.recheck.restart()
-        await listed(self._slices, "the cluster's ResourceSlices", otherwise=NO_SLICES)
+        await listed(self._slices, "the cluster's ResourceSlices", remedy=NO_SLICES)
         nics = self._nics.of_cluster(self._cluster)
         found, devices = await self._in_thread(_troubles, topology, nics, list(self._slices))
         is_unpublished = any(nics.values()) and not devices

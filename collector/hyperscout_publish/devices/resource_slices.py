@@ -104,7 +104,7 @@ class ResourceSlicesPublisher(Publisher):
             await self._remove()
             return
         await nodes_known(self._nodes)
-        await listed(self._slices, "the cluster's ResourceSlices", otherwise=NO_SLICES)
+        await listed(self._slices, "the cluster's ResourceSlices", remedy=NO_SLICES)
         nics = self._nics.of_cluster(self._cluster)
         nics = {node: mine for node, mine in nics.items() if self._nodes.get(node) is not None}
         plan = await self._in_thread(_planned, topology, nics, list(self._slices), self._digests)

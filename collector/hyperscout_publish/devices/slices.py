@@ -19,7 +19,7 @@ from hyperscout_publish.devices.places import NicKey, Place
 
 GROUP = "resource.k8s.io"
 API_VERSION = f"{GROUP}/v1"
-NO_SLICES = f"{GROUP}/v1 needs Kubernetes 1.34 or newer; or set dra and dra_taints: off"
+NO_SLICES = "upgrade to Kubernetes 1.34 or newer, or set dra: off and dra_taints: off"
 COLLECTION = api_path(API_VERSION, "resourceslices")
 _STANDARD = "resource.kubernetes.io"
 _MAX_TEXT = 64  # bytes of the value of an attribute

@@ -124,7 +124,7 @@ class NodeFeaturesPublisher(Publisher):
     async def publish(self, topology: Topology) -> None:
         """Write the NodeFeatures that differ. Raises PublishError."""
         await nodes_known(self._nodes)
-        await listed(self.features, f"the NodeFeatures in namespace {self._namespace}", otherwise=_NO_NFD)
+        await listed(self.features, f"the NodeFeatures in namespace {self._namespace}", remedy=_NO_NFD)
         self.notice = self.features.problem
         held = await self._held(topology)
         if topology is not self._for[0] or held != self._for[1]:

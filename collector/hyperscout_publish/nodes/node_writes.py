@@ -27,17 +27,17 @@ async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
     await listed(nodes.reflector, "the cluster's nodes", within_s)
 
 
-async def listed(watch: Reflector, what: str, within_s: float | None = None, *, otherwise: str = "") -> None:
+async def listed(watch: Reflector, what: str, within_s: float | None = None, *, remedy: str = "") -> None:
     """Wait until the objects have been listed; before that, every one would seem to be missing.
 
-    `what`: "the cluster's nodes". `otherwise`: what to do where the server has no such resource. Raises
+    `what`: "the cluster's nodes". `remedy`: what to do where the server has no such resource. Raises
     PublishError.
     """
     try:
         async with asyncio.timeout(_FIRST_LIST_S if within_s is None else within_s):
             await watch.synced.wait()
     except TimeoutError as error:
-        hint = f": {otherwise}" if otherwise and watch.is_unknown else ""
+        hint = f": {remedy}" if remedy and watch.is_unknown else ""
         raise PublishError(f"{what} are not known: {watch.problem or 'no response yet'}{hint}") from error
 
 

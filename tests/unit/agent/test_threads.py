@@ -20,7 +20,7 @@ async def test_calls_that_do_not_return_are_bounded() -> None:
         assert len(hanging) - len(ended) == threading.active_count() - before < len(hanging)
         for call in hanging:
             call.cancel()
-        with pytest.raises(BlockedError, match=r"earlier reads \(hanging\) have not returned"):
+        with pytest.raises(BlockedError, match=r"earlier calls \(hanging\) have not returned"):
             await in_thread(lambda: 1, "hanging")
         assert await in_thread(lambda: 2, "another") == 2
     finally:

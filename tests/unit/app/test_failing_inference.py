@@ -208,7 +208,7 @@ async def test_the_end_waits_for_inference_for_a_bounded_time_and_leaves_the_eve
         return not go_on.wait(20)
 
     rig.raises = slow
-    monkeypatch.setattr(inference_module, "infer", rig.infer)
+    monkeypatch.setattr(inference_module, "infer_without_conditions", rig.infer)
     task = asyncio.create_task(rig.pipeline.run())
     await begun.wait()
     task.cancel()

@@ -116,6 +116,7 @@ async def test_a_long_storm_leaves_most_of_the_time_to_full_states(
         await sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", at_once)
+    monkeypatch.setattr(pipeline, "LOOK_S", 4.0)
     rig = Rig(published.published, published.state, debounce_s=0.5, inference_s=7.0)
     async with running(rig, monkeypatch) as task:
         await until(task, lambda: len(rig.tried) == 1)
@@ -128,4 +129,26 @@ async def test_a_long_storm_leaves_most_of_the_time_to_full_states(
         rig.now_ns += 2 * S
         rig.report("n1", "swp42")
         await until(task, lambda: rig.has_port("swp42"))
-    assert pauses == [0.5, 0.5, 21.0, 0.5]
+    assert pauses == [0.5, 0.5, 0.5, 4.0, 4.0, 1.5, 0.5], "three times as long as inference, 10 s at most"
+
+
+async def test_a_storm_that_ends_ends_its_pause(published: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_STORM_LOOKS", 0)
+    rig = Rig(published.published, published.state, debounce_s=0.001, inference_s=7.0)
+    sleep, pauses = asyncio.sleep, 0
+
+    async def at_once(seconds: float) -> None:
+        nonlocal pauses
+        pauses += seconds > 0
+        rig.now_ns += 2 * S if pauses == 3 else 0
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    monkeypatch.setattr(pipeline, "LOOK_S", 0.1)
+    async with running(rig, monkeypatch) as task:
+        await until(task, lambda: len(rig.tried) == 1)
+        for agent in MANY_AGENTS:
+            rig.pipeline.full_state(agent)
+        rig.report("n1", "swp40")
+        await until(task, lambda: rig.has_port("swp40"))
+    assert pauses == 3

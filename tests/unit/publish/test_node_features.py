@@ -209,7 +209,7 @@ async def test_without_nfd_the_problem_names_what_is_missing(fake: FakeKube) -> 
     features.features.problem = "GET nodefeatures: the server could not find the requested resource"
     features.features.is_unknown = True
     with pytest.raises(PublishError, match=r"NodeFeatures are not known: GET nodefeatures: .*: install it"):
-        await listed(features.features, "the NodeFeatures", 0, otherwise="install it")
+        await listed(features.features, "the NodeFeatures", 0, remedy="install it")
 
 
 @pytest.mark.parametrize(

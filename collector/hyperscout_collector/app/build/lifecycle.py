@@ -129,7 +129,7 @@ def start(components: Components, lifecycle: Lifecycle) -> None:
 
 
 async def _keep_house(components: Components) -> None:
-    """Do the periodic work, once a second. The clean-up looks at all agents, and is in no hurry."""
+    """Do the periodic work, once a second. The clean-up runs less often, because it reads all agents."""
     for turn in itertools.count(1):
         await asyncio.sleep(_TICK_S)
         components.ingest.sweeps.tick()

@@ -187,6 +187,7 @@ class Inference:
         try:
             # A trial must not change the shared table of pairs.
             resolved = self._resolved(replace(evidence, pair_tables=PairTables()), view)
+            # Also what the generations would raise.
             stale_nodes(evidence, with_conditions(self._topology_of(resolved, view)))
             stale_switches(evidence)
         except Exception as error:

@@ -34,7 +34,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_collector.app.inference.cluster import Cluster, ClusterView
 from hyperscout_collector.app.inference.failures import Failures
 from hyperscout_collector.app.inference.inference import Inference, Result
-from hyperscout_collector.app.publication.storm import MANY, Storm
+from hyperscout_collector.app.publication.storm import MANY, Storm, storm_pause_s
 from hyperscout_collector.decisions.publication.generations import Decision, GenerationNotHeldError
 from hyperscout_collector.decisions.publication.membership import HeldTree
 from hyperscout_collector.evidence.rows import Key, Row
@@ -49,7 +49,6 @@ _T = TypeVar("_T")
 LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
 _IDLE_S = 3600.0  # longest wait when nothing is due
 _STORM_LOOKS = 60  # in all, each after `LOOK_S`
-_STORM_PAUSE = 3  # how many times the duration of the last inference to wait before the next one
 _CLOSE_S = 15.0  # leaves time for the steps of the stop that follow
 
 
@@ -189,7 +188,7 @@ class Pipeline:
                 await self._compare_cluster(now_ns)
             if self._news or _is_due(self._infer_at_ns, now_ns):
                 if self._news and self._debounce_s:
-                    await asyncio.sleep(self._pause_s)
+                    await self._pause()
                 await self._storm_over()
                 await self._infer()
             elif _is_due(self._tick_at_ns, now_ns):
@@ -240,11 +239,19 @@ class Pipeline:
     async def _storm_over(self) -> None:
         """Wait until the storm is over. There is no wait until the first generation is published.
 
-        All waits since the start together are bounded: no reporter may delay what is published later.
+        All waits since the start together are bounded. Later, `_pause` alone waits in a storm.
         """
         while self._storm_looks and self._inference.published and self._storm.is_on(self._clock_ns()):
             self._storm_looks -= 1
             await asyncio.sleep(LOOK_S)
+
+    async def _pause(self) -> None:
+        """Wait for further changes, until `_pause_s` have passed."""
+        waited_s = self._debounce_s
+        await asyncio.sleep(waited_s)
+        while (left_s := self._pause_s - waited_s) > 0:  # it ends early if the storm does
+            await asyncio.sleep(step_s := min(left_s, LOOK_S))
+            waited_s += step_s
 
     @property
     def _pause_s(self) -> float:
@@ -254,7 +261,7 @@ class Pipeline:
         last, published = self._last, self._inference.published
         if last is None or (published is not None and not self._storm.is_on(self._clock_ns())):
             return self._debounce_s
-        return max(self._debounce_s, _STORM_PAUSE * last.seconds)
+        return max(self._debounce_s, storm_pause_s(last.seconds))
 
     @property
     def _infer_at_ns(self) -> int | None:

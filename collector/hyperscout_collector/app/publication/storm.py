@@ -9,6 +9,8 @@ _WITHIN_NS = NS
 # After a restart, agents find the collector again within 10 s, and most of them send their full states later
 # than a second after it listens.
 _RETURN_NS = 12 * NS
+_PAUSE = 3  # how many times the duration of the last inference
+_MOST_PAUSE_S = 10.0  # no reporter may delay a change longer
 
 
 class Storm:
@@ -36,3 +38,8 @@ class Storm:
         """Record that no further full states are expected."""
         self._newest.clear()
         self._began_ns = None
+
+
+def storm_pause_s(inference_s: float) -> float:
+    """Return how long to wait for full states before the next inference. `inference_s`: of the last one."""
+    return min(_PAUSE * inference_s, _MOST_PAUSE_S)

@@ -243,8 +243,8 @@ class FirstSeen:
         self._members, self._unseen = frozenset[str](), frozenset[str]()  # of the last tree
 
     def of(self, members: frozenset[str], silent: Collection[str]) -> frozenset[str]:
-        """Return these. `members`: of the tree, the same object while they stay. `silent`: those without
-        evidence."""
+        """Return the members that evidence shows for the first time. `members`: of the tree, the same object
+        while they stay. `silent`: those without evidence."""
         if members is not self._members:
             self._members, self._unseen = members, members - self._seen
         first = self._unseen.difference(silent)

@@ -23,7 +23,11 @@ from support.lldp_lies import CHASSIS, HOSTS, NAMES, SWITCHES, WIRING, any_neigh
 from support.switched import Wiring, chassis, roce
 
 FULL = Wiring(WIRING).inputs()
-ELSEWHERE = Wiring(["leaf-9/swp1 x1/eth0"]).inputs()
+ELSEWHERE = replace(
+    Wiring(["leaf-9/swp1 x1/eth0"]).inputs(),
+    gpus={"x1": (Gpu("GPU-0", "A100", "0000:09:00.0", nearest_nics=("mlx5_9",)),)},
+    infiniband={"x1": (roce("x1", "mlx5_9", "eth0"),)},
+)
 HOST = st.sampled_from(HOSTS)
 PUBLISHED = infer(FULL)
 

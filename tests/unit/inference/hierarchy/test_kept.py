@@ -185,17 +185,38 @@ CHANGES: list[Callable[[World, str, int], None]] = [
 ]
 
 
+def _elsewhere() -> FabricInputs:
+    """The evidence of another cluster, with GPUs, from which every step infers something else."""
+    gpus = {
+        host: (
+            Gpu(f"GPU-{i:08x}-0000-0000-0000-00000000000f", "A100", "0000:09:00.0", nearest_nics=("eth0",)),
+        )
+        for i, host in enumerate(OTHER.hosts)
+    }
+    return FabricInputs(sweeps=(sweep(OTHER),), lldp=heard_by(OTHER, OTHER.hosts), gpus=gpus)
+
+
+def replace_what_is_kept() -> Topology:
+    """Infer from other evidence, also after a published topology of which links are lost."""
+    inputs = _elsewhere()
+    published = infer(inputs)
+    host = OTHER.hosts[0]
+    return infer(
+        replace(inputs, lldp={x: ports for x, ports in inputs.lldp.items() if x != host}), previous=published
+    )
+
+
 @given(st.lists(st.tuples(st.sampled_from(CHANGES), st.sampled_from(HOSTS), st.integers(0, 50)), max_size=8))
 @examples(4)
 def test_what_is_kept_changes_no_result(changes: list[tuple[Callable[..., None], str, int]]) -> None:
-    world, elsewhere = World(), FabricInputs(sweeps=(sweep(OTHER),), lldp=heard_by(OTHER, OTHER.hosts))
+    world = World()
     before: Topology | None = None
     for change, host, at in [(is_back, HOSTS[0], 0), *changes]:
         change(world, host, at)
         options = InferOptions(world.cluster)
         after = infer(world.inputs(), options, before)
         warm = replace(after, links=tuple(after.links))
-        infer(elsewhere)  # replaces what is kept
+        replace_what_is_kept()
         cold = infer(world.inputs(), options, before)
         assert replace(cold, links=tuple(cold.links)) == warm
         before = after
@@ -253,7 +274,7 @@ TURNS = st.builds(
 @examples(1)
 def test_what_is_kept_changes_nothing_that_is_published(turns: list[Turn]) -> None:
     """Nor does it matter that the offered HyperNodes have no conditions yet."""
-    world, elsewhere = World(), FabricInputs(sweeps=(sweep(OTHER),), lldp=heard_by(OTHER, OTHER.hosts))
+    world = World()
     now_ns = 1_767_225_600 * NS
     warm, cold = (Generations(GenerationSettings(), None, now_ns) for _ in range(2))
     for turn in turns:
@@ -263,8 +284,7 @@ def test_what_is_kept_changes_nothing_that_is_published(turns: list[Turn]) -> No
         is_inferred = before is None or not turn.is_repeat
         offered = before if before and not is_inferred else infer_without_conditions(inputs, options, before)
         found = [warm.offer(offered, now_ns, facts, is_inferred=is_inferred)]
-        # Replaces what is kept.
-        Generations(GenerationSettings(), None, now_ns).offer(infer(elsewhere), now_ns)
+        Generations(GenerationSettings(), None, now_ns).offer(replace_what_is_kept(), now_ns)
         before = cold.published
         offered = before if before and not is_inferred else infer(inputs, options, before)
         expected = [cold.offer(offered, now_ns, facts, is_inferred=is_inferred)]
