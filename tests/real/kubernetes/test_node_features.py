@@ -120,7 +120,7 @@ async def test_without_the_definition_the_problem_is_said(
         watching = asyncio.create_task(features.run())
         try:
             await eventually(lambda: features.features.problem is not None)
-            with pytest.raises(PublishError, match="the NodeFeatures in namespace default are not known"):
+            with pytest.raises(PublishError, match=r"are not known: .*: install node-feature-discovery"):
                 await features.publish(two_leaves())
         finally:
             watching.cancel()

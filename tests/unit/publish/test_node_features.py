@@ -10,7 +10,6 @@ from hyperscout_publish.hypernodes.overlap import OverlapPolicy
 from hyperscout_publish.hypernodes.wanted import NOTHING_HELD, Held
 from hyperscout_publish.nodes.label_keys import key_templates
 from hyperscout_publish.nodes.node_features import NODE_NAME, NodeFeaturesPublisher, is_denied
-from hyperscout_publish.nodes.node_writes import listed
 from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.topology import Topology
 from support.fake_kube import FakeKube
@@ -203,13 +202,17 @@ async def test_a_name_that_no_label_can_hold_has_none(fake: FakeKube) -> None:
     assert count(fake) == 1
 
 
-async def test_without_nfd_the_problem_names_what_is_missing(fake: FakeKube) -> None:
-    features = publisher(fake)
-    features.features.synced.clear()
-    features.features.problem = "GET nodefeatures: the server could not find the requested resource"
-    features.features.is_unknown = True
-    with pytest.raises(PublishError, match=r"NodeFeatures are not known: GET nodefeatures: .*: install it"):
-        await listed(features.features, "the NodeFeatures", 0, remedy="install it")
+async def test_without_nfd_the_problem_names_what_to_do(
+    fake: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyperscout_publish.nodes.node_writes._FIRST_LIST_S", 0.0)
+    made = publisher(fake)
+    made.features.synced.clear()
+    made.features.problem, made.features.is_unknown = "GET nodefeatures: not found", True
+    with pytest.raises(
+        PublishError, match=r"in namespace net are not known: GET nodefeatures: not found: install node-feat"
+    ):
+        await made.publish(two_leaves())
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hyperscout_publish.devices.nics import NodeNics
 from hyperscout_publish.devices.resource_slices import ResourceSlicesPublisher
 from hyperscout_publish.devices.slices import COLLECTION, kept, slice_name
 from hyperscout_publish.nodes.node_writes import Mode
+from hyperscout_publish.publisher.base import PublishError
 from hyperscout_topology.topology import Condition, Topology
 from support.builders import hypernode
 from support.fake_kube import FakeKube
@@ -231,6 +232,14 @@ async def test_a_watch_that_fails_is_reported() -> None:
     await cluster.publish(two_rails())
     cluster.slices.problem = "GET resourceslices: forbidden"
     assert cluster.publisher.notice == "GET resourceslices: forbidden"
+
+
+async def test_an_old_cluster_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperscout_publish.nodes.node_writes._FIRST_LIST_S", 0.0)
+    cluster = Cluster()
+    cluster.slices.problem, cluster.slices.is_unknown = "GET resourceslices: not found", True
+    with pytest.raises(PublishError, match=r"not found: upgrade to Kubernetes 1\.34 or newer, or set"):
+        await cluster.publisher.publish(two_rails())
 
 
 def test_a_slice_of_a_long_name() -> None:
