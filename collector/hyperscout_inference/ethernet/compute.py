@@ -37,25 +37,16 @@ class Compute(NamedTuple):
     near: frozenset[str] = frozenset()
 
 
-def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> Mapping[str, Collection[str]]:
-    """Return the names of the NICs that are nearest to a host's GPUs, by node."""
-    return _some(_nearest_nics(gpus))
-
-
-def _nics_of(node: str, gpus: Sequence[Gpu]) -> frozenset[str]:
-    return frozenset(nic for gpu in gpus for nic in gpu.nearest_nics)
+def _nics_of(node: str, gpus: Sequence[Gpu]) -> frozenset[str] | None:
+    """Return the names of the NICs that are nearest to a host's GPUs."""
+    return frozenset(nic for gpu in gpus for nic in gpu.nearest_nics) or None
 
 
 def _model_of(node: str, gpus: Sequence[Gpu]) -> str:
     return min((gpu.model for gpu in gpus), default="")
 
 
-_nearest_nics, gpu_models = MemoByNode(_nics_of), MemoByNode(_model_of)
-
-
-@memoized
-def _some(nics: Mapping[str, Collection[str]]) -> Mapping[str, Collection[str]]:
-    return nics if all(nics.values()) else {node: mine for node, mine in nics.items() if mine}
+nearest_nics, gpu_models = MemoByNode(_nics_of), MemoByNode(_model_of)
 
 
 class Ports(NamedTuple):
@@ -209,15 +200,13 @@ def compute_between(
 def _nearest_interfaces(inputs: FabricInputs) -> Mapping[str, Collection[str]]:
     """Return the interfaces that are nearest to a host's GPUs, by node. GPUs name RDMA devices where there
     are some."""
-    near = nearest_nics(inputs.gpus)
-    if not (near and any(_roce(inputs.infiniband).values())):
-        return near
-    return _with_interfaces(near, _roce(inputs.infiniband), _addresses(inputs.lldp))
+    near, roce = nearest_nics(inputs.gpus), _roce(inputs.infiniband)
+    return _with_interfaces(near, roce, _addresses(inputs.lldp)) if near and roce else near
 
 
-def _roce_of(node: str, ports: Sequence[InfinibandPort]) -> Sequence[tuple[str, int]]:
+def _roce_of(node: str, ports: Sequence[InfinibandPort]) -> Sequence[tuple[str, int]] | None:
     """Return the RDMA devices on Ethernet, and their GUIDs."""
-    return tuple((port.device, port.node_guid) for port in ports if port.link_layer == "Ethernet")
+    return tuple((port.device, port.node_guid) for port in ports if port.link_layer == "Ethernet") or None
 
 
 def _addresses_of(node: str, ports: Sequence[LldpPort]) -> Sequence[tuple[str, str]]:
