@@ -52,8 +52,6 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     # gRPC's estimate of the bandwidth answers each message of an idle agent with a ping: a third of the
     # processor time of the message. Without it a stream sends 64 KiB ahead: 1.3 MB/s over 50 ms.
     ("grpc.http2.bdp_probe", 0),
-    # Of TLS: each connection keeps a buffer for one record, of 16 KiB by default. A silent agent needs none.
-    ("grpc.tsi.max_frame_size", 1024),
     ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
 )
 MAX_OTHER_CONNECTIONS = 2000  # of readers and placers, at each port
