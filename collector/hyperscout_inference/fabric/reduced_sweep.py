@@ -52,7 +52,7 @@ def reduced(sweep: Sweep, record: Record, kept: Rows, left_out: Rows, previous: 
     device, port, peer, peer_port = np.array(rows, np.int64).reshape(-1, 4).T.tolist()
     rates = [record.rates[at] for at in record.rate[closed].tolist()]
     speed = np.array([x.speed_gbps for x in rates], np.float32)
-    lanes = np.array([x.width for x in rates], np.uint8)
+    lanes = np.array([x.width & 0xFF for x in rates], np.uint8)  # a damaged topology may have any
     none, unknown = [0] * len(new), [0] * len(rows)
     return replace(
         sweep,
