@@ -327,6 +327,8 @@ def drop_cables_reported_down(
         drop |= {
             row for row, end in zip(rows.tolist(), ends, strict=True) if down.get(end, 0) > seen_at_ns[row]
         }
+    if not drop:  # newer sweeps lack these cables
+        return
     for i in sorted(drop):
         part.vanished.append(
             Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
