@@ -7,7 +7,7 @@ would in a BoundedExecutor. A probe repeats such a call, so the number of thread
 import asyncio
 import contextlib
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -15,8 +15,7 @@ T = TypeVar("T")
 
 _MOST = 32  # running calls of one name
 
-_running = Counter[str]()  # by name; changed on the event loop and at the end of a thread
-_lock = threading.Lock()
+_free = defaultdict[str, threading.Semaphore](lambda: threading.Semaphore(_MOST))  # by name
 
 
 class BlockedError(Exception):
@@ -46,19 +45,15 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
             result = work()
         except BaseException as caught:
             error = caught
-        with _lock:
-            _running[name] -= 1
+        _free[name].release()
         with contextlib.suppress(RuntimeError):  # the loop may have closed in the meantime
             loop.call_soon_threadsafe(settle, result, error)
 
-    with _lock:
-        if _running[name] >= _MOST:
-            raise BlockedError(f"{_MOST} earlier calls ({name}) have not returned; it waits for one of them")
-        _running[name] += 1
+    if not _free[name].acquire(blocking=False):
+        raise BlockedError(f"{_MOST} earlier calls ({name}) have not returned; it waits for one of them")
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except BaseException:  # no further thread can be started
-        with _lock:
-            _running[name] -= 1
+        _free[name].release()
         raise
     return await future
