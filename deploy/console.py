@@ -8,8 +8,8 @@ copy of examples/. They query no network.
 
 After `<!-- runnable: live -->` or `<!-- runnable: live infiniband -->`, the commands query the collector of a
 simulated cluster (`live_cluster.py`), one for each page and kind; `$url` is its REST interface. What differs
-from run to run counts as equal (`masked`): durations, times, addresses with ports, numbers of generations,
-the agents that sweep, and the number of blanks.
+from run to run counts as equal (`masked`): durations, times, addresses with ports, numbers of generations
+and findings, the agents that sweep, and the number of blanks.
 
 After `<!-- runnable: live kubernetes -->`, the collector also publishes to the API server that KUBECONFIG
 names, and kubectl queries that one. `console.py --kubernetes` runs these blocks and no others.
@@ -43,6 +43,7 @@ _MASKS = [
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", "TIME"),
         (r"(?:\b\d{1,3}(?:\.\d{1,3}){3}|\blocalhost|\[[0-9a-f:]+\]):\d+\b", "ADDRESS"),
         (r"\b([Gg]eneration\"?[ :=]+)\d+\b", r"\1N"),
+        (r"\b(Findings: +)\d+\b", r"\1N"),  # each agent that ever swept has one more
         (r"(?<![\w.:-])(?:\d+(?:\.\d+)? ?[smhdw])+\b", "DURATION"),
         (r"\bnode-\d+( +\S+ +DURATION +DURATION)\b", r"NODE\1"),  # the agent that has the lease of a sweep
         (r" +", " "),
