@@ -28,8 +28,9 @@ _MAX_ADDRESSES = 16
 _CONNECT_S = 2.0
 _CONNECT_CAP_S = 10.0
 # The longest delay after a refused connection. No collector listens there, so an attempt costs it nothing,
-# and all agents are back within this time after it listens again.
-_REFUSED_CAP_S = 10.0
+# and all agents are back within this time after it listens again. At least half of a delay is waited, so that
+# the agents are spread over this time.
+_REFUSED_CAP_S, _REFUSED_JITTER = 10.0, 0.5
 
 
 _Number = TypeVar("_Number", int, float)
@@ -42,6 +43,9 @@ class Route:
         self.target = targets[0]
         self._targets = tuple(targets)
         self._backoff = backoff
+        # Its own: refusals say nothing about the collector that listens later. A connection that this one is
+        # too busy to accept would otherwise cost a delay of the longest kind.
+        self._refused = Backoff(backoff.base_s, _REFUSED_CAP_S, rng, _REFUSED_JITTER)
         self._rng = rng
         self._turn = 0
         self._hints = 0  # consecutive attempts that follow a hint
@@ -63,6 +67,7 @@ class Route:
     def settled(self) -> None:
         """Record that the collector stored the full state. The next failure starts a new back-off."""
         self._backoff.reset()
+        self._refused.reset()
 
     def failed(
         self,
@@ -112,11 +117,10 @@ class Route:
                 # A refused connection costs little. A replica refuses them for a moment as it begins to lead.
                 return self._rng.uniform(0.5, 1.0) * _HINT_JITTER_S
             return self._rng.uniform(0.0, _STANDBY_CAP_S)
-        wait_s = self._backoff.next_s(at_least_failures=failures)
         if refused:
-            # Half of the longest delay at least: the agents are spread over the time after it listens again.
-            return min(wait_s, self._rng.uniform(0.5, 1.0) * _REFUSED_CAP_S)
-        return wait_s
+            return self._refused.next_s()
+        self._refused.reset()
+        return self._backoff.next_s(at_least_failures=failures)
 
 
 def _put(known: dict[str, _Number], address: str, number: _Number) -> None:
