@@ -24,7 +24,8 @@ _MAX_HINTS = 3
 _TRY_AGAIN = 8  # a hint to an avoided address is followed every eighth time
 _MAX_ADDRESSES = 16
 # Time for a connection: short, since the address may be that of a dead leader. It doubles with each silence
-# of this address, because ten thousand agents that lost one leader connect to the next at once.
+# of this address, because ten thousand agents that lost one leader connect to the next at once. It is long
+# after a refusal: the machine runs, so a collector that is silent there has too much to do.
 _CONNECT_S = 2.0
 _CONNECT_CAP_S = 10.0
 # The longest delay after a refused connection. No collector listens there, so an attempt costs it nothing,
@@ -86,6 +87,8 @@ class Route:
         """
         if silent:
             _put(self._connect_s, self.target, min(2 * self.connect_s, _CONNECT_CAP_S))
+        elif refused:
+            _put(self._connect_s, self.target, _CONNECT_CAP_S)
         else:
             self._connect_s.pop(self.target, None)
         if left or (silent and self._hints):

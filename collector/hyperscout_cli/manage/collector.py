@@ -1,7 +1,9 @@
 """`hyperscout collector`: the process that receives findings and publishes the hierarchy."""
 
+import logging
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from hyperscout_collector.app.settings.settings import PREFIX, RETIRED, CollectorSettings, load_settings
@@ -31,7 +33,7 @@ Examples:
     "overrides other settings.",
 )
 @setting_flags(CollectorSettings, RETIRED)
-def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
+def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> NoReturn:
     """Run the collector until SIGTERM or Ctrl-C."""
     if dry_run:
         asked = flags["kubernetes"]
@@ -46,4 +48,7 @@ def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
 
     from hyperscout_collector.app.replica.process import EXIT_S, run
 
-    return asyncio.run(run(settings, exit_s=EXIT_S))
+    code = asyncio.run(run(settings, exit_s=EXIT_S))
+    logging.shutdown()
+    # Python would free the evidence of all agents object by object first, and wait for threads that hang.
+    os._exit(code)

@@ -82,6 +82,18 @@ def test_refused_connections_keep_the_wait_short() -> None:
     assert [tried.failed(refused=True), tried.failed()] == [0.5, 2.0], "and refusals do not hide it"
 
 
+def test_a_connection_may_take_long_where_one_was_refused() -> None:
+    """The machine runs: a collector that has just started there answers ten thousand agents at once."""
+    tried = route("a", "b")
+    assert tried.connect_s == 2.0
+    tried.failed(refused=True)
+    assert (tried.target, tried.connect_s) == ("b", 2.0), "the other address was not tried yet"
+    tried.failed(silent=True)
+    assert (tried.target, tried.connect_s) == ("a", 10.0)
+    tried.greeted()
+    assert tried.connect_s == 2.0
+
+
 def test_agents_are_spread_over_the_time_after_refusals() -> None:
     waits = []
     for seed in range(100):

@@ -1,8 +1,9 @@
 """`agent` and `collector`: what they are told reaches their settings, and what is wrong is one clear line."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import click
 import pytest
 from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.shared.options import DEFAULT_COLLECTOR
@@ -24,6 +25,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     record("agent", "hyperscout_agent.main")
     record("collector", "hyperscout_collector.app.replica.process")
+
+    def leave(code: int) -> NoReturn:
+        raise click.exceptions.Exit(code)
+
+    monkeypatch.setattr("os._exit", leave)  # the end of the collector's process
     return found
 
 
