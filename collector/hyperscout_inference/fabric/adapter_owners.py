@@ -79,10 +79,12 @@ def reporters(infiniband: Mapping[str, Iterable[InfinibandPort]]) -> Mapping[int
 
 @memoized
 def _reporters(reported: Mapping[str, tuple[tuple[int, str], ...]]) -> Mapping[int, Sequence[str]]:
-    found: dict[int, list[str]] = {}
+    found: dict[int, tuple[str, ...]] = {}
     for node, guids in reported.items():
+        alone = (node,)  # one for all GUIDs of a node
         for guid, _ in guids:
-            found.setdefault(guid, []).append(node)
+            others = found.get(guid)
+            found[guid] = alone if others is None else others + alone
     return found
 
 

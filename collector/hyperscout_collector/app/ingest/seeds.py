@@ -8,6 +8,7 @@ addresses that the fewest reporters know are dropped.
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from hyperscout.v1 import discovery_pb2
@@ -27,6 +28,7 @@ from hyperscout_collector.ingest.streams import Connection, Streams
 
 MAX_SEEDS = 4096
 _MAX_OF_ONE = 16  # addresses of one switch
+_MAX_CHARS = 64  # of an address: an IPv6 address with an interface has fewer
 
 
 class Seeds:
@@ -116,10 +118,11 @@ def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
     for neighbour in neighbours:
         if not neighbour.capabilities or not SWITCHING.isdisjoint(neighbour.capabilities):
             for text in neighbour.management_addresses[:_MAX_OF_ONE]:
-                if (address := _reachable(text)) is not None:
+                if len(text) <= _MAX_CHARS and (address := _reachable(text)) is not None:
                     yield address
 
 
+@lru_cache(MAX_SEEDS)  # thousands of hosts hear the same switches
 def _reachable(text: str) -> str | None:
     """The address in canonical form; None if other machines cannot reach it."""
     try:
