@@ -23,9 +23,9 @@ from hyperscout_formats.infiniband.ibnetdiscover import SWITCH, Sweep
 from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.reporters import is_node
 from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_inference.fabric.sweep_claims import SOURCE as SWEEP_PROBE
-from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
 from hyperscout_inference.hierarchy.managed_nvlink import SOURCE as NVLINK_MANAGER
+from hyperscout_inference.sweeps.claims import SOURCE as SWEEP_PROBE
+from hyperscout_inference.sweeps.claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
 from hyperscout_topology.link_changes import contains
 from hyperscout_topology.memo import MemoByNode, memoized
 from hyperscout_topology.topology import Topology

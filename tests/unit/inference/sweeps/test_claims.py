@@ -11,9 +11,9 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
 from hyperscout_inference.fabric.adapter_owners import guid_of
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_inference.fabric.sweep_record import Comparison, compare, record_of
 from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.sweeps.claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
+from hyperscout_inference.sweeps.record import Comparison, compare, record_of
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric
 from hyperscout_sim.fabric.shapes import clos2

@@ -9,9 +9,9 @@ import numpy as np
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_inference.fabric.sweep_claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_inference.fabric.sweep_record import record_of
 from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.sweeps.claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
+from hyperscout_inference.sweeps.record import record_of
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.shapes import multi_plane
 from hyperscout_sim.readings.sweep_text import sweep_text

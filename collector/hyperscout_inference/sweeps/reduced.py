@@ -17,7 +17,7 @@ from hyperscout_topology.topology import Topology
 from hyperscout_inference.fabric.adapter_owners import adapters_by_id
 from hyperscout_inference.fabric.network import distinct, with_id
 from hyperscout_inference.fabric.part import Guids
-from hyperscout_inference.fabric.sweep_record import Ends, Record, Rows, ends_in_record, ends_in_sweep
+from hyperscout_inference.sweeps.record import Ends, Record, Rows, ends_in_record, ends_in_sweep
 
 _SEVERAL: Final = 1 << 62  # no end: the sweep connects a port to several others
 _Number = TypeVar("_Number", bound=np.generic)

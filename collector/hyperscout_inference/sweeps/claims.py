@@ -38,15 +38,7 @@ from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 from hyperscout_inference.fabric.adapter_owners import owners_of, reporters
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
-from hyperscout_inference.fabric.reduced_sweep import (
-    confirmed_new,
-    confirmed_rows,
-    reduced,
-    share_a_device,
-    share_a_switch,
-    shows_all_of,
-)
-from hyperscout_inference.fabric.sweep_record import (
+from hyperscout_inference.sweeps.record import (
     Comparison,
     PortShown,
     Rows,
@@ -56,6 +48,14 @@ from hyperscout_inference.fabric.sweep_record import (
     names_of,
     other_kinds,
     record_of,
+)
+from hyperscout_inference.sweeps.reduced import (
+    confirmed_new,
+    confirmed_rows,
+    reduced,
+    share_a_device,
+    share_a_switch,
+    shows_all_of,
 )
 
 SOURCE: Final = "ibnetdiscover"
