@@ -38,25 +38,16 @@ from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 from hyperscout_inference.fabric.adapter_owners import owners_of, reporters
 from hyperscout_inference.fabric.inputs import SURE, TAKES_NS
 from hyperscout_inference.fabric.network import distinct
-from hyperscout_inference.sweeps.record import (
-    Comparison,
-    PortShown,
-    Rows,
-    cable_at,
-    compare,
-    guids_of_switches,
-    names_of,
-    other_kinds,
-    record_of,
-)
-from hyperscout_inference.sweeps.reduced import (
+from hyperscout_inference.sweeps.comparing import Comparison, PortShown, compare, other_kinds
+from hyperscout_inference.sweeps.confirming import (
     confirmed_new,
     confirmed_rows,
-    reduced,
     share_a_device,
     share_a_switch,
     shows_all_of,
 )
+from hyperscout_inference.sweeps.record import Rows, cable_at, guids_of_switches, names_of, record_of
+from hyperscout_inference.sweeps.reduced import reduced
 
 SOURCE: Final = "ibnetdiscover"
 # A reporter is accused if more published cables than this share of a fabric, and more than so many, are

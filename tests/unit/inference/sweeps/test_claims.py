@@ -8,21 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from hyperscout_formats.facts.facts import InfinibandPort
-from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
-from hyperscout_inference.fabric.adapter_owners import guid_of
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.sweeps.claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_inference.sweeps.record import Comparison, compare, record_of
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric
 from hyperscout_sim.fabric.shapes import clos2
 from hyperscout_sim.readings.sweep_text import sweep_text
 from hyperscout_sim.readings.sysfs import port_facts
-from hyperscout_topology.topology import Link, LinkTable, Topology
-from hypothesis import given
-from hypothesis import strategies as st
-from support.examples import examples
+from hyperscout_topology.topology import Topology
 from support.real import ROOT
 
 PAGE = ROOT / "docs/probes/ibnetdiscover.md"
@@ -372,49 +367,3 @@ def test_the_port_of_a_missing_cable_is_known_when_it_is_back() -> None:
     moved = replace(FABRIC, cables=(*cut.cables, elsewhere))
     (found, _) = judged(from_host(moved), from_host(cut, HOSTS[1]), record=record)
     assert (found.counts, found.is_known) == ("nothing", False), "it may be in another port by its own word"
-
-
-_DEVICES = st.one_of(
-    st.text("0123456789abcdefABCDEF", min_size=16, max_size=16),
-    st.text("0123456789abcdefxX_ +:", min_size=16, max_size=16),
-    st.text("0123456789abcdef:", max_size=17),
-)
-
-
-@given(st.lists(st.tuples(_DEVICES, _DEVICES), max_size=6))
-def test_the_record_has_the_cables_between_guids(ends: list[tuple[str, str]]) -> None:
-    links = [Link(a, "1", b, "2", "infiniband", ("ibnetdiscover",)) for a, b in ends]
-    guids = [(guid_of(a), guid_of(b)) for a, b in ends]
-    record = record_of(LinkTable.of(links))
-    assert [record.ends(row) for row in range(len(record.a))] == [
-        ((a, 1), (b, 2)) for a, b in guids if a and b
-    ]
-    assert all(record.has(a, 1) and record.has(b, 2) for a, b in guids if a and b)
-    assert not record.has(1 << 63, 9)
-
-
-def listed(found: Sequence[Comparison]) -> list[tuple[object, ...]]:
-    return [tuple(x.tolist() if isinstance(x, np.ndarray) else x for x in one) for one in found]
-
-
-SWEPT = [
-    from_host(one).sweep for one in (FABRIC, SWAPPED, ONE_MOVED, with_invented(FABRIC), clos2(1, 2, 1, 1))
-]
-RECORDS = [None, *(infer(FabricInputs(sweeps=(SweepSeen(one),))) for one in SWEPT)]
-
-
-@given(
-    st.lists(
-        st.tuples(st.lists(st.sampled_from(SWEPT), max_size=3), st.sampled_from(RECORDS)),
-        min_size=2,
-        max_size=6,
-    )
-)
-@examples(4)
-def test_what_is_kept_changes_no_comparison(steps: list[tuple[list[Sweep], Topology | None]]) -> None:
-    warm = [listed(compare(sweeps, record)) for sweeps, record in steps]
-    cold = []
-    for sweeps, record in steps:
-        compare((), None)  # drops what is kept
-        cold.append(listed(compare(sweeps, record)))
-    assert warm == cold

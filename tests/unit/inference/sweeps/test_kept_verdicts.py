@@ -11,7 +11,6 @@ from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_inference.sweeps.claims import SweepClaim, SweepVerdict, Witnesses, judge_sweeps
-from hyperscout_inference.sweeps.record import record_of
 from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from hyperscout_sim.fabric.shapes import multi_plane
 from hyperscout_sim.readings.sweep_text import sweep_text
@@ -207,11 +206,3 @@ def disputes(verdicts: list[SweepVerdict]) -> list[tuple[int, frozenset[tuple[in
     """How many cables each sweep changes that changes some, and the published ends among them."""
     changed = [(x, re.match("it changes ([0-9]+) cable", x.reason)) for x in verdicts]
     return [(int(counted[1]), x.disputed) for x, counted in changed if counted]
-
-
-def test_a_port_of_many_digits_is_none_of_infiniband() -> None:
-    links = [
-        Link("a", "9" * 5000, "b", "1", "ethernet", ()),
-        Link("1" * 16, "1", "2" * 16, "٣", "infiniband", ()),
-    ]
-    assert len(record_of(LinkTable.of(links)).a) == 1
