@@ -190,9 +190,7 @@ class _Judge:
         if compared.known and not is_known and not (claim.is_partial and not disputed):
             return self._provisional(i, disputed)
         is_new = not compared.known and not claim.is_partial and len(claim.sweep.device) > 0
-        is_first = is_new and not any(
-            shows_all_of(claim.sweep, self._claims[j].sweep) for j in self._others(i)
-        )
+        is_first = is_new and not any(self._showing_all_of(i))
         disputed, agreeing = self._unconfirmed(i, disputed)
         if not len(disputed):
             others = len(self._other_kinds[i])
@@ -226,7 +224,7 @@ class _Judge:
     def _provisional(self, i: int, disputed: _Disputed) -> SweepVerdict:
         """Judge the sweep of an unknown port in a published fabric."""
         claim = self._claims[i]
-        agreeing = tuple(j for j in self._others(i) if shows_all_of(claim.sweep, self._claims[j].sweep))
+        agreeing = tuple(self._showing_all_of(i))
         if agreeing or (claim.node, claim.device) in self._witnesses.alone:
             return SweepVerdict("whole", claim.sweep, "", False, False, agreeing)
         text = (
@@ -260,20 +258,25 @@ class _Judge:
             if other.node != self._claims[i].node and self._own[j] is not None:
                 yield j
 
+    def _of_same_fabric(self, i: int) -> Iterator[int]:
+        sweep = self._claims[i].sweep
+        return (j for j in self._others(i) if share_a_switch(sweep, self._claims[j].sweep))
+
+    def _showing_all_of(self, i: int) -> Iterator[int]:
+        """Yield the claims of other nodes that show all cables of this one."""
+        swept = self._compared[i].swept
+        return (j for j in self._of_same_fabric(i) if shows_all_of(swept, self._compared[j].swept))
+
     def _unconfirmed(self, i: int, disputed: _Disputed) -> tuple[_Disputed, tuple[int, ...]]:
         """Return what stays disputed, and the claims that confirm the rest."""
         agreeing = []
-        one = self._claims[i].sweep
-        for j in self._others(i):
+        one = self._compared[i].swept
+        for j in self._of_same_fabric(i):
             if not len(disputed):
                 break
-            other = self._claims[j]
-            if not share_a_switch(one, other.sweep):
-                continue
-            cables = confirmed_rows(
-                one, other.sweep, self._record, disputed.cables, is_partial=other.is_partial
-            )
-            new = confirmed_new(one, other.sweep, disputed.new)
+            other, is_partial = self._compared[j].swept, self._claims[j].is_partial
+            cables = confirmed_rows(one, other, self._record, disputed.cables, is_partial=is_partial)
+            new = confirmed_new(one, other, disputed.new)
             if len(cables) + len(new):
                 agreeing.append(j)
                 disputed = _Disputed(np.setdiff1d(disputed.cables, cables), np.setdiff1d(disputed.new, new))

@@ -16,8 +16,52 @@ from hyperscout_inference.fabric.network import distinct, distinct_places
 from hyperscout_inference.fabric.part import Guids
 from hyperscout_inference.sweeps.record import Ends, Record, Rows, ends_in_sweep, record_of
 
-_SEVERAL: Final = -2  # the sweep connects a port to several others
+SEVERAL: Final = -2  # the sweep connects a port to several others
 _NO_ENDS: Final[Ends] = np.zeros((2, 0), np.int64)
+
+
+class Swept(NamedTuple):
+    """The devices and cables of a sweep.
+
+    `guids`: sorted. `is_switch`: of each of these, and False of no device (-1). `ends`: those with a cable,
+    sorted. `own`, `far`: where those of each row of the sweep are. `peer`: where the other side of each end
+    is, `SEVERAL` = there are two, and -1 of no end (-1).
+    """
+
+    guids: Guids
+    is_switch: npt.NDArray[np.bool_]
+    ends: Ends
+    own: Rows
+    far: Rows
+    peer: Rows
+
+    def places(self, local: Rows, ends: Ends) -> Rows:
+        """Return where these ends of the record are among those of the sweep, -1 = it has no cable there.
+
+        `local`: the place in `guids` of each device of the record, -1 = none.
+        """
+        return places_of(local[ends >> 8] << 8 | ends & 0xFF, self.ends)
+
+
+def places_of(ends: Ends, ordered: Ends) -> Rows:
+    """Return where these ends are among the ordered ones, -1 = nowhere."""
+    if not len(ordered):
+        return np.full(ends.shape, -1, np.intp)
+    place = np.minimum(np.searchsorted(ordered, ends), len(ordered) - 1)
+    return np.where(ordered[place] == ends, place, -1)
+
+
+def _swept(sweep: Sweep) -> Swept:
+    guids, place = distinct_places(sweep.guid)
+    is_switch = _marked(len(guids) + 1, place[sweep.kind == SWITCH])
+    ends, places = distinct_places(np.concatenate(ends_in_sweep(sweep, guids)))
+    own, far = np.split(places, 2)
+    peer = np.full(len(ends) + 1, -1, np.intp)
+    peer[own] = far
+    peer[far] = own
+    for one, other in ((own, far), (far, own)):
+        peer[one[peer[one] != other]] = SEVERAL
+    return Swept(guids, is_switch, ends, own, far, peer)
 
 
 class PortShown(NamedTuple):
@@ -34,7 +78,7 @@ class Comparison(NamedTuple):
 
     `moved`, `missing`: rows of the record. The sweep has an end of the cable at another port, or lacks it.
     `between`: rows of the sweep. These new cables are between switches, or at a switch that is not in the
-    record. `ports`: the ports of adapters at all other new cables.
+    record. `ports`: the ports of adapters at all other new cables. `swept`: the cables of the sweep.
     """
 
     moved: Rows
@@ -42,6 +86,7 @@ class Comparison(NamedTuple):
     known: int
     between: Rows
     ports: tuple[PortShown, ...]
+    swept: Swept
 
 
 def compare(sweeps: Sequence[Sweep], previous: Topology | None) -> tuple[Comparison, ...]:
@@ -52,46 +97,6 @@ def compare(sweeps: Sequence[Sweep], previous: Topology | None) -> tuple[Compari
 @lru_cache(maxsize=1)  # sweeps and the record change far less often than what agents report
 def _compared(sweeps: tuple[Sweep, ...], table: LinkTable) -> tuple[Comparison, ...]:
     return _kept_comparisons(sweeps, record_of(table))
-
-
-class _Swept(NamedTuple):
-    """The devices and cables of a sweep.
-
-    `guids`: sorted. `is_switch`: of each of these, and False of no device (-1). `ends`: those with a cable,
-    sorted. `own`, `far`: where those of each row of the sweep are. `peer`: where the other side of each end
-    is, `_SEVERAL` = there are two, and -1 of no end (-1).
-    """
-
-    guids: Guids
-    is_switch: npt.NDArray[np.bool_]
-    ends: Ends
-    own: Rows
-    far: Rows
-    peer: Rows
-
-    def places(self, local: Rows, ends: Ends) -> Rows:
-        """Return where these ends of the record are among those of the sweep, -1 = it has no cable there.
-
-        `local`: the place in `guids` of each device of the record, -1 = none.
-        """
-        if not len(self.ends):
-            return np.full(ends.shape, -1, np.intp)
-        mine = local[ends >> 8] << 8 | ends & 0xFF
-        place = np.minimum(np.searchsorted(self.ends, mine), len(self.ends) - 1)
-        return np.where(self.ends[place] == mine, place, -1)
-
-
-def _swept(sweep: Sweep) -> _Swept:
-    guids, place = distinct_places(sweep.guid)
-    is_switch = _marked(len(guids) + 1, place[sweep.kind == SWITCH])
-    ends, places = distinct_places(np.concatenate(ends_in_sweep(sweep, guids)))
-    own, far = np.split(places, 2)
-    peer = np.full(len(ends) + 1, -1, np.intp)
-    peer[own] = far
-    peer[far] = own
-    for one, other in ((own, far), (far, own)):
-        peer[one[peer[one] != other]] = _SEVERAL
-    return _Swept(guids, is_switch, ends, own, far, peer)
 
 
 class _Changed(NamedTuple):
@@ -107,13 +112,13 @@ class _Changed(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is kept of a sweep. `local`: see `_Swept.places`.
+    """What is kept of a sweep. `local`: see `Swept.places`.
 
     `places`: (2, cables) of the ends in each fabric of the record of which the sweep shows something.
     `found`: what it changes in them. Its rows count through these fabrics one after the other.
     """
 
-    swept: _Swept
+    swept: Swept
     local: Rows
     places: Mapping[int, Rows]
     found: Comparison
@@ -191,7 +196,7 @@ def _followed(sweep: Sweep, known: _Kept, record: Record, changes: Mapping[int, 
     return known._replace(places=places, found=_compared_cables(sweep, swept, local, places, record))
 
 
-def _places_after(swept: _Swept, local: Rows, changed: _Changed, before: Rows | None) -> Rows | None:
+def _places_after(swept: Swept, local: Rows, changed: _Changed, before: Rows | None) -> Rows | None:
     ends, gone, come = changed
     fresh = swept.places(local, ends[:, come])
     if before is None and not _is_shown(swept, local, ends[:, come], fresh):
@@ -205,7 +210,7 @@ def _places_after(swept: _Swept, local: Rows, changed: _Changed, before: Rows | 
     return found if _is_shown(swept, local, ends, found) else None
 
 
-def _is_shown(swept: _Swept, local: Rows, ends: Ends, places: Rows) -> bool:
+def _is_shown(swept: Swept, local: Rows, ends: Ends, places: Rows) -> bool:
     """Return whether the sweep shows a cable at these ends of a fabric, or a switch."""
     return bool((places >= 0).any() or swept.is_switch[local[ends >> 8]].any())
 
@@ -220,7 +225,7 @@ def _in_record(kept: _Kept, record: Record) -> Comparison:
 
 
 def _compared_cables(
-    sweep: Sweep, swept: _Swept, local: Rows, places: Mapping[int, Rows], record: Record
+    sweep: Sweep, swept: Swept, local: Rows, places: Mapping[int, Rows], record: Record
 ) -> Comparison:
     """Compare a sweep with the cables of the fabrics that it shows. See `_Kept`."""
     a, b = np.concatenate([_NO_ENDS, *places.values()], axis=1)
@@ -242,6 +247,7 @@ def _compared_cables(
         len(a),
         new[between],
         _ports(sweep, new[~between & ~at_switches]),
+        swept,
     )
 
 

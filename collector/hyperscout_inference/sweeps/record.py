@@ -121,8 +121,14 @@ def ends_in_sweep(sweep: Sweep, guids: Guids) -> tuple[Ends, Ends]:
 
 def ends_in_record(record: Record, guids: Guids) -> tuple[Ends, Ends]:
     """Return both ends of each row of the record."""
-    place = np.searchsorted(guids, record.guids).astype(np.int64) << 8
-    return place[record.a >> 8] | record.a & 0xFF, place[record.b >> 8] | record.b & 0xFF
+    return renumbered(record.a, record.guids, guids), renumbered(record.b, record.guids, guids)
+
+
+def renumbered(ends: Ends, old: Guids, new: Guids) -> Ends:
+    """Return ends at devices in the table `old` as ends at devices in `new`, which has all of them."""
+    place = np.searchsorted(new, old).astype(np.int64) << 8
+    found: Ends = place[ends >> 8] | ends & 0xFF
+    return found
 
 
 def cable_at(sweep: Sweep, row: int) -> frozenset[tuple[str, str | None]]:

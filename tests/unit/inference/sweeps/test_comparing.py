@@ -41,7 +41,10 @@ RECORDS = [None, *(infer(FabricInputs(sweeps=(SweepSeen(one),))) for one in SWEP
 
 
 def listed(found: Sequence[Comparison]) -> list[tuple[object, ...]]:
-    return [tuple(x.tolist() if isinstance(x, np.ndarray) else x for x in one) for one in found]
+    return [
+        tuple(x.tolist() if isinstance(x, np.ndarray) else x for x in (*one[:-1], *one.swept))
+        for one in found
+    ]
 
 
 @given(
