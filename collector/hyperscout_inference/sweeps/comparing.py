@@ -114,13 +114,15 @@ class _Changed(NamedTuple):
 class _Kept(NamedTuple):
     """What is kept of a sweep. `local`: see `Swept.places`.
 
-    `places`: (2, cables) of the ends in each fabric of the record of which the sweep shows something.
-    `found`: what it changes in them. Its rows count through these fabrics one after the other.
+    `places`: `Swept.places` of the ends, (2, cables), by each fabric of the record of which the sweep shows
+    something. `found`: what it changes in them. `moved` and `missing` are not rows of the record there: they
+    number the cables of the first fabric in `places`, then those of the second, and so on. The order of
+    `places` is therefore a part of the value. A change in another fabric changes neither.
     """
 
     swept: Swept
     local: Rows
-    places: Mapping[int, Rows]
+    places: dict[int, Rows]
     found: Comparison
 
 
@@ -216,18 +218,18 @@ def _is_shown(swept: Swept, local: Rows, ends: Ends, places: Rows) -> bool:
 
 
 def _in_record(kept: _Kept, record: Record) -> Comparison:
-    """Return a result with rows of the record."""
+    """Return what a sweep changes, with rows of the record."""
     found = kept.found
     if not (len(found.moved) or len(found.missing)):  # the common case
         return found
-    rows = np.concatenate([record.rows_in(fabric) for fabric in kept.places])
+    rows = np.concatenate([record.rows_in(fabric) for fabric in kept.places])  # as `found` numbers them
     return found._replace(moved=np.sort(rows[found.moved]), missing=np.sort(rows[found.missing]))
 
 
 def _compared_cables(
-    sweep: Sweep, swept: Swept, local: Rows, places: Mapping[int, Rows], record: Record
+    sweep: Sweep, swept: Swept, local: Rows, places: dict[int, Rows], record: Record
 ) -> Comparison:
-    """Compare a sweep with the cables of the fabrics that it shows. See `_Kept`."""
+    """Compare a sweep with the cables of the fabrics that it shows. Return `_Kept.found`."""
     a, b = np.concatenate([_NO_ENDS, *places.values()], axis=1)
     moved = ((a >= 0) & (swept.peer[a] != b)) | ((b >= 0) & (swept.peer[b] != a))
     recorded = _marked(len(swept.peer), a) | _marked(len(swept.peer), b)
@@ -271,9 +273,10 @@ def _ports(sweep: Sweep, rows: Rows) -> tuple[PortShown, ...]:
 
 
 def other_kinds(sweeps: tuple[Sweep, ...], record: Record, switches: Guids) -> list[Rows]:
-    """Return the devices of each sweep that are a switch there and none in the record, or the reverse.
+    """Return for each sweep which of its devices (indexes) are a switch there and none in the record, or the
+    reverse. Devices that are in no cable of the record are not among them.
 
-    `switches`: the GUIDs of those in the record, sorted.
+    `switches`: the GUIDs of the published switches, sorted.
     """
     found = _other_kinds(sweeps, switches)
     if not any(map(len, found)):

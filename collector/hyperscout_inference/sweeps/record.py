@@ -100,7 +100,9 @@ def _guids_of(devices: Sequence[str]) -> tuple[Guids, Guids, Rows]:
 
 
 def names_of(guids: Collection[int], sweep: Sweep, previous: Topology | None) -> dict[int, str]:
-    """Return the published names of devices, else their descriptions in the sweep, else their GUIDs."""
+    """Return a name of each device, by its GUID: of a published switch its name, of a published adapter its
+    node and its name on that node, else the first 64 characters of its description in the sweep, else its
+    GUID as 16 hexadecimal digits."""
     found = {guid: f"{guid:016x}" for guid in guids}
     at = np.flatnonzero(np.isin(sweep.guid, np.array(list(guids), np.uint64)))
     found |= {int(sweep.guid[i]): text[:64] for i in at.tolist() if (text := sweep.descriptions[i])}
