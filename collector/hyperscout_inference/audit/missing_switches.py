@@ -22,6 +22,13 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
+    """One missing switch, as other devices show it.
+
+    `place`: the domain to which it belongs. `text`: what shows that it is missing. `peer`: one of the devices
+    that have no cable to it, with the port where that is known; None = no single one. `sure`: it has no
+    other explanation as good, so its confidence is `INFERRED` also where its name is unknown.
+    """
+
     place: Place
     text: str
     peer: Endpoint | None

@@ -95,7 +95,11 @@ class HostCables:
         return self if rows is self.rows else self.spliced(_splices(self.rows, rows))
 
     def spliced(self, splices: Sequence["Splice"]) -> "HostCables":
-        """Return the columns of the rows of which some are replaced. `splices`: in order."""
+        """Return the columns of these rows after all splices. `self` stays as it is.
+
+        `splices`: ascending, and none begins before the end of the one before. Their numbers are those of
+        rows before any splice.
+        """
         new = [row for splice in splices for row in splice.rows]
         cuts = [(first, last, len(rows)) for first, last, rows in splices]
         rows: list[HostCable] = []
@@ -124,27 +128,29 @@ class HostCables:
 
 
 class Splice(NamedTuple):
-    """Rows `first` up to `last`, exclusive, that `rows` replace."""
+    """`rows` replace the rows from `first` up to `last`, exclusive. Equal numbers insert rows before `first`,
+    and no `rows` remove."""
 
     first: int
     last: int
     rows: Sequence[HostCable]
 
 
-_NONE = np.zeros(0, np.int32)
-_TEXTS: Column[str] = Column((), _NONE, {})
-_BOOLS = np.zeros(0, np.bool_)
+# Columns without rows.
+_NO_INTS = np.zeros(0, np.int32)
+_NO_TEXTS: Column[str] = Column((), _NO_INTS, {})
+_NO_BOOLS = np.zeros(0, np.bool_)
 _NO_CABLES = HostCables(
     [],
-    _TEXTS,
-    _TEXTS,
-    _TEXTS,
-    Column((), _NONE, {}),
-    _TEXTS,
+    _NO_TEXTS,
+    _NO_TEXTS,
+    _NO_TEXTS,
+    Column((), _NO_INTS, {}),
+    _NO_TEXTS,
     np.zeros(0),
     np.zeros(0, np.int8),
-    _BOOLS,
-    _BOOLS,
+    _NO_BOOLS,
+    _NO_BOOLS,
 )
 
 
@@ -221,7 +227,7 @@ def _column(
         known[value] if value in known else more.setdefault(value, len(known) + len(more)) for value in new
     ]
     at = _filled(old.at, cuts, new_at)
-    left = distinct(np.concatenate([_NONE, *(old.at[first:last] for first, last, _ in cuts)]))
+    left = distinct(np.concatenate([_NO_INTS, *(old.at[first:last] for first, last, _ in cuts)]))
     unused = set(left[~are_in(at, left)].tolist())
     if not (more or unused):
         return Column(old.values, at, known)

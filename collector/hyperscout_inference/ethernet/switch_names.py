@@ -47,8 +47,8 @@ def names_of_switches(
     hosts report them; `silent`: stale hosts; `earlier`: the published names."""
     # A switch's own name would count.
     by_switches = [x for x in fars if x[1].kind == SWITCH and not reports.names.get(x[1].end.chassis)]
-    heard = tuple((far.end.chassis, row.neighbour.system_name) for row, far in by_switches)
-    agreed, disputed = _agreed_names(cables.chassis.values, cables.heard.values, *_heard(cables), heard)
+    pairs = tuple((far.end.chassis, row.neighbour.system_name) for row, far in by_switches)
+    agreed, disputed = _agreed_names(cables.chassis.values, cables.heard.values, *_heard(cables), pairs)
     votes: Votes = {}
     if disputed:
         is_disputed = np.array([chassis in disputed for chassis in cables.chassis.values], np.bool_)
@@ -82,32 +82,33 @@ def _agreed_names(
     others: Longs,
     by_switches: Sequence[tuple[str, str]],
 ) -> tuple[dict[str, str], set[str]]:
-    """Return the name of each switch of which all neighbours hear the same one, and the other switches.
+    """Return the name of each switch of which all neighbours hear the same one, and the chassis ids of the
+    others, which are disputed.
 
     `chassis`, `names`: what `one_name` and `others` (see `_heard`) index. `by_switches`: chassis ids and
     names that switches hear.
     """
-    heard = {one: {names[name]} for one, name in zip(chassis, one_name.tolist(), strict=True)}
+    names_of = {one: {names[name]} for one, name in zip(chassis, one_name.tolist(), strict=True)}
     for one, name in zip(*(x.tolist() for x in split(others)), strict=True):
-        heard[chassis[one]].add(names[name])
+        names_of[chassis[one]].add(names[name])
     for one, name in by_switches:
-        heard.setdefault(one, set()).add(name)
-    disputed = {one for one, mine in heard.items() if len(mine - {""}) > 1}
-    return {one: max(mine) for one, mine in heard.items() if one not in disputed}, disputed
+        names_of.setdefault(one, set()).add(name)
+    disputed = {one for one, mine in names_of.items() if len(mine - {""}) > 1}
+    return {one: max(mine) for one, mine in names_of.items() if one not in disputed}, disputed
 
 
 @memoized
 def _chosen_names(
     agreed: Mapping[str, str],
-    disputed: Votes,
+    votes: Votes,
     own: Mapping[str, str],
     silent: Collection[str],
     earlier: Mapping[str, str],
     sources: frozenset[str],
 ) -> tuple[dict[str, str], list[Anomaly]]:
     # Where all neighbours hear the same name, one vote is enough.
-    votes = {chassis: {"": Vote(True, name, "")} for chassis, name in agreed.items()} | disputed
-    names, outvoted = heard_names(votes, own, earlier, sources)
+    all_votes = {chassis: {"": Vote(True, name, "")} for chassis, name in agreed.items()} | votes
+    names, outvoted = heard_names(all_votes, own, earlier, sources)
     distinct_ones, clashes = distinct_names(names, silent, sources, earlier)
     return distinct_ones, [*outvoted, *clashes]
 
@@ -155,10 +156,10 @@ def heard_names(
 
 
 def _outvoted(
-    neighbour: str, heard: Mapping[str, Vote], names: Mapping[str, str], sources: Collection[str]
+    neighbour: str, votes: Mapping[str, Vote], names: Mapping[str, str], sources: Collection[str]
 ) -> Anomaly:
-    subject = Endpoint(neighbour, names.get(neighbour) or neighbour, min(heard.values()).port)
-    texts = [f"{names[chassis]} ({chassis}) as {heard[chassis].name}" for chassis in sorted(heard)]
+    subject = Endpoint(neighbour, names.get(neighbour) or neighbour, min(votes.values()).port)
+    texts = [f"{names[chassis]} ({chassis}) as {votes[chassis].name}" for chassis in sorted(votes)]
     text = (
         f"{say(subject)} reports {first_few(texts, _NAMED)}: most of its neighbours, or an earlier topology, "
         "name it otherwise"
