@@ -1,7 +1,7 @@
 """Damping by script: what is observed at which second, and what is then shown when."""
 
 import pytest
-from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings, Flapping
+from hyperscout_collector.decisions.publication.damping import Damper, DampingSettings, FirstSeen, Flapping
 from hyperscout_runtime.units import NS
 
 SETTINGS = DampingSettings(quiet_s=60, hold_down_s=10, hold_down_max_s=300, remembered=10)
@@ -216,3 +216,16 @@ def flapped(until: int) -> Damper[str, str, str]:
         damper.observe({"link": dict.fromkeys(items, "")}, second * NS)
         damper.show(second * NS)
     return damper
+
+
+def test_a_member_is_seen_first_once_until_it_is_forgotten() -> None:
+    both, one = frozenset({"a", "b"}), frozenset({"b"})
+    first = FirstSeen()
+    assert first.of(both, ["b"]) == {"a"}
+    assert first.of(both, []) == {"b"}
+    assert first.of(one, []) == set()
+    first.forget_gone(["a"])
+    assert first.of(both, []) == set(), "it is still published"
+    assert first.of(one, []) == set()
+    first.forget_gone([])
+    assert first.of(both, []) == {"a"}

@@ -236,7 +236,7 @@ class Damper(Generic[K, I, T]):
 
 
 class FirstSeen:
-    """Tells which members evidence shows for the first time since the start."""
+    """Tells which members evidence shows for the first time since the start, or since they were gone."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -251,3 +251,7 @@ class FirstSeen:
         self._seen |= first
         self._unseen -= first
         return first
+
+    def forget_gone(self, there: Iterable[str]) -> None:
+        """Forget all names that are neither in the tree of the last call nor `there`."""
+        self._seen &= self._members.union(there)

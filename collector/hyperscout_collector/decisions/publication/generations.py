@@ -275,10 +275,13 @@ class Generations:
         ]
 
     def _see(self, offered: Topology) -> None:
-        """The first evidence of a member since the start is no flapping: it shows at once."""
+        """The first evidence of a member since the start, or since it was gone, is no flapping: it shows at
+        once."""
         first = self._first.of(nodes_of(offered.hypernodes), offered.nodes_without_evidence)
         if self._published is not None and first:
-            self._absent.forget(first & nodes_of(self._published.hypernodes))
+            published = nodes_of(self._published.hypernodes)
+            self._absent.forget(first & published)
+            self._first.forget_gone(published.union(offered.nodes_without_evidence))
 
     # -- output ---------------------------------------------------------------------------------------------
 
