@@ -26,7 +26,7 @@ from hyperscout_agent.ping.rdma import RdmaPings, RdmaPlan
 from hyperscout_agent.ping.responder import Responder
 from hyperscout_agent.ping.statistics import Summary
 from hyperscout_agent.runtime.tasks import Wait, wait
-from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.runtime.threads import BlockedError, in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -133,6 +133,8 @@ class PairTasks:
                     await self._measure(task, live)
             except TimeoutError:
                 self._put(task, Summary(0, 0, failure="no time was left before the task expired"))
+            except BlockedError as error:
+                self._put(task, Summary(0, 0, failure=f"the burst did not start: {error}"))
             # The other end may still measure.
             if not live.done:
                 await self._wait(self._ends[task.task_id], max(0.0, live.expires_s - self._clock()))

@@ -187,6 +187,23 @@ async def test_tasks_that_cannot_be_done(wrong: dict[str, object], failure: str 
         assert len(one.tasks) == len(one.keyring) == 0
 
 
+async def test_a_task_fails_while_too_many_bursts_hang(caplog: pytest.LogCaptureFixture) -> None:
+    released = threading.Event()
+    hanging = [asyncio.create_task(in_thread(released.wait, "ping-burst")) for _ in range(100)]
+    try:
+        await asyncio.wait(hanging, return_when=asyncio.FIRST_COMPLETED)
+        async with ends() as (one, two):
+            one.tasks.take([one.task(two)])
+            failure = (await one.result()).failure
+            assert failure.startswith("the burst did not start: ")
+            assert "(ping-burst) have not returned" in failure
+            assert one.tasks.bursts == {"failed": 1}
+    finally:
+        released.set()
+        await asyncio.gather(*hanging, return_exceptions=True)
+    assert not caplog.records
+
+
 async def test_tasks_are_bounded_and_done_once() -> None:
     async with ends() as (one, two):
         for number in range(MAX_TASKS + 50):
