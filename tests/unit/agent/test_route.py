@@ -78,7 +78,9 @@ def test_refused_connections_keep_the_wait_short() -> None:
     """An attempt costs no collector anything where no program listens."""
     tried = route("a")
     assert [tried.failed(refused=True) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-    assert [tried.failed(silent=True), tried.failed()] == [0.5, 1.0], "another failure is the first of its kind"
+    assert [tried.failed(silent=True), tried.failed()] == [0.5, 1.0], (
+        "another failure is the first of its kind"
+    )
     assert [tried.failed(refused=True), tried.failed()] == [0.5, 2.0], "and refusals do not hide it"
 
 
