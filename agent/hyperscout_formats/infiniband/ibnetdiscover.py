@@ -181,10 +181,10 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
             problems.add(line, f"a line of more than {STRETCH_BYTES} bytes")
             begin, line = (data.find(b"\n", limit) + 1) or len(data), line + 1
             continue
-        stretch_bytes = np.frombuffer(data, np.uint8, end - begin, begin)
-        if np.count_nonzero(stretch_bytes == ord("\n")) > _STRETCH_LINES:
+        newlines = np.flatnonzero(np.frombuffer(data, np.uint8, end - begin, begin) == ord("\n"))
+        if len(newlines) > _STRETCH_LINES:
             size.refuse(line, "its lines are too short")
-        stretch = _read_padded(data, begin, end, line)
+        stretch = _read_padded(data, begin, end, newlines, line)
         stretches.append(stretch)
         for at, reason in stretch.unreadable:
             problems.add(at, reason)
@@ -243,17 +243,18 @@ class _Size:
         raise FormatError(self._source, line, f"not the text of a fabric: up to here {why}")
 
 
-def _read_padded(data: bytes, begin: int, end: int, line: int) -> Stretch:
-    """Read a stretch with `PAD` bytes on both sides.
+def _read_padded(data: bytes, begin: int, end: int, newlines: Offsets, line: int) -> Stretch:
+    """Read a stretch with `PAD` bytes on both sides. `newlines`: the offsets of its newlines from `begin`.
 
     At the start and end of the text, the bytes come from a padded copy.
     """
-    cut = data[end - 1 : end] != b"\n"
     if begin >= PAD and end + PAD <= len(data):
-        return read_stretch(data, begin, end, first_line=line, shift=0, cut=cut)
+        return read_stretch(data, begin, newlines + begin, first_line=line, shift=0, cut=False)
     room = bytes(PAD)
-    text = room + data[begin:end] + (b"\n" if cut else b"") + room
-    return read_stretch(text, PAD, len(text) - PAD, first_line=line, shift=begin - PAD, cut=cut)
+    cut = data[end - 1 : end] != b"\n"
+    text = b"".join((room, memoryview(data)[begin:end], b"\n" if cut else b"", room))
+    ends = np.append(newlines, end - begin) if cut else newlines
+    return read_stretch(text, PAD, ends + PAD, first_line=line, shift=begin - PAD, cut=cut)
 
 
 class _Devices(NamedTuple):
@@ -346,21 +347,22 @@ def _once(records: Records, device: Offsets, peer: Offsets, kept: Offsets, probl
 def _descriptions(data: bytes, lines: _Lines, devices: _Devices) -> list[str]:
     """Return the description of each device: from its own header, else from its first mention as a peer."""
     declared = np.flatnonzero(devices.block >= 0)
-    result = [""] * len(devices.block)
     headers = devices.block[declared]
     texts = _texts(data, lines.headers.start[headers], lines.headers.end[headers])
+    if len(texts) == len(devices.block):  # the common case
+        return texts
+    result = [""] * len(devices.block)
     for index, text in zip(declared.tolist(), texts, strict=True):
         result[index] = text
-    if len(declared) < len(result):
-        mentioned = np.zeros(len(result), np.int64)
-        mentioned[devices.of_record[::-1]] = lines.records.offset[::-1]
-        for index in np.flatnonzero(devices.block < 0).tolist():
-            begin = int(mentioned[index])
-            end = data.find(b"\n", begin)
-            line = data[begin : end if end >= 0 else len(data)].rstrip(b"\r")
-            parsed = read_line(line)
-            if isinstance(parsed, Record):
-                result[index] = printable(line[parsed.start : parsed.end])
+    mentioned = np.zeros(len(result), np.int64)
+    mentioned[devices.of_record[::-1]] = lines.records.offset[::-1]
+    for index in np.flatnonzero(devices.block < 0).tolist():
+        begin = int(mentioned[index])
+        end = data.find(b"\n", begin)
+        line = data[begin : end if end >= 0 else len(data)].rstrip(b"\r")
+        parsed = read_line(line)
+        if isinstance(parsed, Record):
+            result[index] = printable(line[parsed.start : parsed.end])
     return result
 
 

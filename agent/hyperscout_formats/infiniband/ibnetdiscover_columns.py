@@ -86,19 +86,20 @@ class Stretch(NamedTuple):
     line_count: int
 
 
-def read_stretch(data: bytes, begin: int, end: int, *, first_line: int, shift: int, cut: bool) -> Stretch:
-    """Read the complete lines in `data[begin:end]`.
+def read_stretch(
+    data: bytes, begin: int, ends: Offsets, *, first_line: int, shift: int, cut: bool
+) -> Stretch:
+    """Read the lines from `begin` on. `ends`: the offset of the newline of each line.
 
     The caller provides `PAD` bytes of any content on both sides. `first_line` is the number of the first
     line. `shift` is added to all offsets. `cut` means that the last line had no newline of its own.
     """
     buffer = np.frombuffer(data, np.uint8)
-    ends: Offsets = np.flatnonzero(buffer[begin:end] == ord("\n")) + begin
-    starts: Offsets = np.empty_like(ends)
+    starts = np.empty_like(ends)
     starts[0] = begin
     np.add(ends[:-1], 1, out=starts[1:])
     line_count = len(starts)
-    if data.find(b"\r", begin, end) >= 0:
+    if data.find(b"\r", begin, int(ends[-1])) >= 0:
         ends = ends - ((buffer[ends - 1] == ord("\r")) & (ends > starts))
     firsts = words_at(data, starts)[0]
     initials = firsts.view(np.uint8)[::8]
