@@ -85,10 +85,11 @@ def _one_range(names: Sequence[str]) -> str:
     is_plain = prefix.isprintable() and not _ODD.search(prefix) and not _GUID.fullmatch(prefix)
     if not is_plain or not 0 < len(low) <= len(high) <= _MAX_DIGITS:
         return ""
-    start, width = int(low), len(low)
-    if names != tuple([f"{prefix}{number:0{width}}" for number in range(start, start + len(names))]):
-        return ""
-    return f"{prefix}[{low}-{high}]"
+    numbers = range(int(low), int(low) + len(names))
+    digits = map(f"%0{len(low)}d".__mod__, numbers) if low[0] == "0" else map(str, numbers)
+    # The prefix has no newline, so the texts are equal only if all names are.
+    expected = prefix + f"\n{prefix}".join(digits)
+    return f"{prefix}[{low}-{high}]" if "\n".join(names) == expected else ""
 
 
 def natural_key(name: str) -> tuple[list[tuple[str, int]], str]:
