@@ -178,11 +178,11 @@ class _Auditor:
         weights = np.where(votes[lead] > 1, votes[lead], 0).astype(np.float64)
         follow = np.bincount(owner, weights=weights, minlength=classes).astype(np.float64)
         self.plan_strength = self._strength(follow, np.bincount(self.cable_class[use], minlength=classes))
-        firm = (self.plan_strength[owner] >= _PLAN) & (votes[lead] > 1)
+        firm = lead[(self.plan_strength[owner] >= _PLAN) & (votes[lead] > 1)]
         lacks = Counter((int(self.cls[child]), item) for child, item in self.lacks)
-        for k, cls in zip(lead[firm].tolist(), owner[firm].tolist(), strict=True):
-            port, item = int(place[k] % ports), int(key[k] % self.items)
-            if votes[k] * 2 > self.size[cls] - lacks[cls, item]:
+        columns = place[firm] // ports, place[firm] % ports, key[firm] % self.items, votes[firm]
+        for cls, port, item, users in zip(*(x.tolist() for x in columns), strict=True):
+            if users * 2 > self.size[cls] - lacks[cls, item]:
                 self.plan[cls, port] = item
                 self.port_of.setdefault((cls, item), []).append(port)
 

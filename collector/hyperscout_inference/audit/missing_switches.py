@@ -154,15 +154,17 @@ def _dark_from_below(
     net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
 ) -> list[_Hole]:
     """Find uplink ports without a link on every switch of a group."""
+    dark = _numbered(rank.audit.dark_ports)
+    if not dark:
+        return []
     grouping = rank.grouping
-    below = distinct(rank.lower)
+    below, above = distinct(rank.lower), distinct(rank.upper)
     holes: dict[int, list[int]] = defaultdict(list)
-    for g, port in _numbered(rank.audit.dark_ports):
+    for g, port in dark:
         members = below[grouping.group == g].tolist()
         if not any((m, port) in busy for m in members):
             holes[g].append(port)
     found = []
-    above = distinct(rank.upper)
     for g, ports in sorted(holes.items()):
         members = below[grouping.group == g].tolist()
         wide = max(
@@ -180,10 +182,13 @@ def _dark_from_above(
     net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
 ) -> list[_Hole]:
     """Find downlink ports without a link on every switch above a group."""
+    dark = _numbered(rank.audit.dark_slots)
+    if not dark:
+        return []
     grouping = rank.grouping
     above = distinct(rank.upper)
     found = []
-    for g, port in _numbered(rank.audit.dark_slots):
+    for g, port in dark:
         members = above[list(grouping.items[g])].tolist()
         if any((m, port) in busy for m in members):
             continue
@@ -210,16 +215,18 @@ def _fewer_than_siblings(net: Network, rank: Rank, home: dict[int, Place], known
     typical, share = Counter(widths).most_common(1)[0]
     if share * 3 < 2 * len(widths):
         return []
+    narrow = [(g, width) for g, width in enumerate(widths) if width < typical < 2 * width]
+    if not narrow:
+        return []
     above, below = distinct(rank.upper), distinct(rank.lower)
     reporting = ~_mute(net)[below]
     found = []
-    for g, width in enumerate(widths):
+    for g, width in narrow:
         if not reporting[grouping.group == g].any():
             continue
         place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
         text = f"its siblings have {typical} switches above them, this group has {width}"
-        if 2 * width > typical:
-            found += [_Hole(place, text, None)] * max(0, typical - width)
+        found += [_Hole(place, text, None)] * (typical - width)
     return found[known:]
 
 

@@ -137,6 +137,8 @@ def of_shown_hosts(adapters: Guids, sweeps: tuple[SweepSeen, ...], node: Mapping
 
     `node`: of each adapter.
     """
+    if not len(adapters):
+        return adapters
     swept = distinct(np.concatenate([seen.sweep.guid for seen in sweeps]))
     hidden = ~contains(swept, adapters)
     if not hidden.any():

@@ -83,14 +83,15 @@ def claim_columns(
     if not mine:
         return Claims([], [], [])
     parts = [text.partition(" ") if len(text) <= _MAX_CHARS else _NO_PARTS for text in mine]
-    hosts, _, labels = map(list, zip(*parts, strict=True))
+    hosts, labels = [part[0] for part in parts], [part[2] for part in parts]
     stems = [host.rstrip(_DIGITS) for host in hosts]
     usable = {stem for stem in set(stems).difference(hosts) if _names_a_host(stem, numbered=True)}
     adapters = {label: adapter for label in set(labels) if (adapter := _adapter(label))}
-    usual = [stem in usable and label in adapters for stem, label in zip(stems, labels, strict=True)]
     found = Claims(hosts, [adapters.get(label, "") for label in labels], [False] * len(hosts))
-    for i in (i for i, is_usual in enumerate(usual) if not is_usual):
-        found.hosts[i], found.labels[i], found.sharp[i] = _claim(mine[i])
+    if not (usable.issuperset(stems) and adapters.keys() >= set(labels)):
+        for i, (stem, label) in enumerate(zip(stems, labels, strict=True)):
+            if not (stem in usable and label in adapters):
+                found.hosts[i], found.labels[i], found.sharp[i] = _claim(mine[i])
     if len(set(descriptions)) < len(descriptions):
         counts = Counter(descriptions)
         for i, text in enumerate(mine):

@@ -246,7 +246,7 @@ def _leaves_without_endpoints(graph: SwitchGraph, level: Ints, reached: int) -> 
             mine, total = cables.keys(), cables.total()
             for upper in {known for other in mine for known in uplinks.get(other, ())}:
                 both = mine & upper
-                outside = total - sum(cables[other] for other in both)
+                outside = total - sum(map(cables.__getitem__, both))
                 few = outside <= max(_ELSEWHERE_SHARE * total, total >= _MANY)
                 if few and 2 * len(both) > max(len(mine), len(upper)):
                     verdicts[near.tobytes()] = mine - both
