@@ -4,7 +4,7 @@ Hosts that only a GUID identifies have no name that a job can use, so Slurm and 
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from hyperscout_formats.text.counts import are, count
 from hyperscout_formats.text.host_list import fold
 
 from hyperscout_topology.connected_parts import connected_parts
+from hyperscout_topology.memo import memoized
 from hyperscout_topology.names import tier_level
-from hyperscout_topology.topology import LinkTable, Topology
+from hyperscout_topology.topology import Adapter, HyperNode, LinkTable, Topology
 
 _GUID = re.compile(r"[0-9a-f]+")
 _GUID_LENGTH = 16
@@ -108,11 +109,16 @@ def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
 
     A topology without adapters is judged by the form of the names alone.
     """
-    leaves = (h.nodes for h in topology.hypernodes if not h.children)
+    return _unnamed_hosts(topology.hypernodes, topology.adapters)
+
+
+@memoized  # an output asks for them several times
+def _unnamed_hosts(hypernodes: Sequence[HyperNode], adapters: Sequence[Adapter]) -> tuple[str, ...]:
+    leaves = (h.nodes for h in hypernodes if not h.children)
     mixed = (nodes for nodes in leaves if _GUID_LENGTH in map(len, nodes))  # few domains are: a fast test
     found = {n for nodes in mixed for n in nodes if len(n) == _GUID_LENGTH and _GUID.fullmatch(n)}
-    if found and topology.adapters:
-        found &= {a.node for a in topology.adapters if a.node == a.id}
+    if found and adapters:
+        found &= {a.node for a in adapters if a.node == a.id}
     return tuple(sorted(found))
 
 

@@ -15,8 +15,8 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*"
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"])
 _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # Slurm reads "ALL" as all nodes, and "DEFAULT" as none.
-_SLURM = re.compile(r"(?!(?i:all|default)(?:\n|\Z))[A-Za-z0-9_][A-Za-z0-9._-]*")
-_ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
+_SLURM = re.compile(r"(?!(?i:all|default)(?:\n|\Z))[A-Za-z0-9_][A-Za-z0-9._-]*+")
+_ALL_SLURM = re.compile(rf"{_SLURM.pattern}(?:\n{_SLURM.pattern})*+")
 _MAX_NAMED = 20
 _LEVELS = (NVLINK, "leaf", "pod", "core")
 _LABEL_KEY = re.compile(
