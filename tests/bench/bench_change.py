@@ -1,16 +1,20 @@
 """What one link change costs a collector, by thread, at several sizes. No agents and no network.
 
-    python tests/bench/bench_change.py [AGENTS ...]
+    python tests/bench/bench_change.py [--gpus] [AGENTS ...]
 
 One collector in this process holds what the agents of the load test report: four ports for each host, in
-rails of InfiniBand and Ethernet on the same cables, and a sweep of each rail. Then ports go down, one after
-the other. Each change is committed as an agent's is, inferred, published, recorded, saved, and sent to a
-reader of the whole topology. The figures are processor time; `gc` is the share of the garbage collector.
+rails of InfiniBand and Ethernet on the same cables, and a sweep of each rail. With `--gpus` each host has
+four GPUs, in NVLink domains of 16 hosts. Then ports go down, one after the other. Each change is committed as
+an agent's is, inferred, published, recorded, saved, and sent to a reader of the whole topology. The figures
+are processor time: means, and the median and the least of inference; `gc` is the share of the garbage
+collector.
 """
 
+import argparse
 import asyncio
 import gc
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -18,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -30,7 +35,9 @@ from hyperscout_collector.evidence.committer import FullState, Submission
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import AgentRow, Bulk
 from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
+from hyperscout_formats.facts.wire_measured import gpu_to_proto
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
+from hyperscout_sim.fabric.nvlink import cluster_uuid, nvl72_tray
 from hyperscout_sim.fabric.shapes import cluster
 from hyperscout_sim.readings.lldp_frames import heard
 from hyperscout_sim.readings.sweep_text import sweep_text
@@ -42,6 +49,7 @@ from support.waiting import eventually
 SIZES = (1000, 4000, 8000)
 CHANGES, EVERY_S = 30, 1.0
 STRIDE = 37  # changed hosts are far from each other
+IN_DOMAIN = 16  # hosts of an NVLink domain
 PLACES = {
     "MainThread": "event loop",
     "inference_0": "inference",
@@ -99,6 +107,12 @@ class Hosts:
                 found[-1].outcome = Outcome.OUTCOME_NOTHING
         return found
 
+    def gpus(self, number: int) -> list[Finding]:
+        """The findings of the GPUs of the host with this number."""
+        host = self.names[number]
+        tray = nvl72_tray(host, cluster_uuid(f"rack-{number // IN_DOMAIN}"))
+        return [finding(host, "nvlink", gpu.pci_address, gpu=gpu_to_proto(gpu)) for gpu in tray]
+
     def sweeps(self) -> Iterator[tuple[Finding, Bulk]]:
         """One of each rail, each from another host."""
         for rail in range(4):
@@ -152,10 +166,11 @@ async def read(collector: Collector) -> None:
         pass
 
 
-async def filled(collector: Collector, hosts: Hosts) -> None:
+async def filled(collector: Collector, hosts: Hosts, *, gpus: bool) -> None:
     stored = []
-    for host in hosts.names:
-        stored.append(await commit(collector, hosts.ports(host), full_of=host))
+    for number, host in enumerate(hosts.names):
+        findings = [*hosts.ports(host), *(hosts.gpus(number) if gpus else ())]
+        stored.append(await commit(collector, findings, full_of=host))
         if len(stored) % 64 == 0:
             await asyncio.sleep(0)
     await asyncio.gather(*stored)
@@ -173,7 +188,7 @@ async def filled(collector: Collector, hosts: Hosts) -> None:
     await asyncio.sleep(5)  # what is published is saved
 
 
-async def measured(agents: int, folder: Path) -> None:
+async def measured(agents: int, folder: Path, *, gpus: bool) -> None:
     settings = load_settings(
         flags={
             "listen": "127.0.0.1:0",
@@ -186,40 +201,50 @@ async def measured(agents: int, folder: Path) -> None:
     hosts = Hosts(cluster(agents))
     garbage = GarbageTime()
     async with Collector(settings) as collector:
-        await filled(collector, hosts)
+        await filled(collector, hosts, gpus=gpus)
         reader, published = asyncio.create_task(read(collector)), asyncio.Event()
         collector.watchers.published.subscribe(published.set)
         await asyncio.sleep(2)
         inferences, before_s = collector.components.inference.pipeline.inferences, by_thread()
-        all_s, began_s = time.process_time(), time.monotonic()
+        all_s, began_s, of_changes = time.process_time(), time.monotonic(), list[float]()
         gc.callbacks.append(garbage)
         for change in range(CHANGES):
-            known = lost(collector)
+            known, inferred_s = lost(collector), by_thread()["inference"]
             host = hosts.names[(1 + change) * STRIDE % (agents - 1)]
             await (await commit(collector, hosts.ports(host, down=change % 4)))
             while lost(collector) == known:
                 published.clear()
                 await published.wait()
             await asyncio.sleep(max(0.0, began_s + (change + 1) * EVERY_S - time.monotonic()))
+            of_changes.append((by_thread()["inference"] - inferred_s) * 1e3)
         gc.callbacks.remove(garbage)
         all_s = time.process_time() - all_s
         used = by_thread() - before_s
         inferences = collector.components.inference.pipeline.inferences - inferences
         reader.cancel()
         used["C threads"] = all_s - used.total()
+    what = f"{agents} agents{' with GPUs' * gpus}"
     for name, seconds in sorted(used.items(), key=lambda x: -x[1]):
-        row(f"{agents} agents, a change: {name}", f"{seconds / CHANGES * 1e3:.1f} ms")
-    row(f"{agents} agents, a change: gc, of these", f"{garbage.seconds / CHANGES * 1e3:.1f} ms")
-    row(f"{agents} agents: full collections, inferences", f"{garbage.full}, {inferences}")
-    row(f"{agents} agents, a change: all", f"{all_s / CHANGES * 1e3:.1f} ms")
+        row(f"{what}, a change: {name}", f"{seconds / CHANGES * 1e3:.1f} ms")
+    row(
+        f"{what}, a change: inference, median (least)", f"{median(of_changes):.1f} ms ({min(of_changes):.1f})"
+    )
+    row(f"{what}, a change: gc, of these", f"{garbage.seconds / CHANGES * 1e3:.1f} ms")
+    row(f"{what}: full collections, inferences", f"{garbage.full}, {inferences}")
+    row(f"{what}, a change: all", f"{all_s / CHANGES * 1e3:.1f} ms")
+    row(f"{what}: load average", f"{os.getloadavg()[0]:.1f}")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpus", action="store_true")
+    parser.add_argument("agents", type=int, nargs="*", default=SIZES)
+    args = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     gc.set_threshold(50_000, 20, 20)
-    for agents in map(int, sys.argv[1:]) if sys.argv[1:] else SIZES:
+    for agents in args.agents:
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(measured(agents, Path(folder)))
+            asyncio.run(measured(agents, Path(folder), gpus=args.gpus))
 
 
 if __name__ == "__main__":
