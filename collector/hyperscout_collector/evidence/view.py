@@ -4,7 +4,7 @@ The values of a node are rebuilt only when a commit touches that node. A change 
 costs the work for one node and a copy of the tables.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
@@ -64,8 +64,10 @@ class _Table(Generic[_T]):
         self._last = Followed[_T]()
 
     def set(self, name: str, value: _T) -> None:
-        """Set the value of a reporter; an empty one removes it."""
-        self._changes[name] = value or None
+        """Set the value of a reporter; an empty one removes it. An equal one is no change."""
+        known = self._changes[name] if name in self._changes else self._last.get(name)
+        if known != (value or None):
+            self._changes[name] = value or None
 
     def snapshot(self) -> Followed[_T]:
         if self._changes:
@@ -149,11 +151,14 @@ class InputsView:
             limit_ns = 0
         tables = tuple(reading for readings in self._tables.values() for reading in readings)
         reporters = (self._seen_ns, self._device_seen_ns)
-        times = [ns for seen in reporters for ns in seen.values()]
-        times += [reading.row.seen_ns for reading in tables]
-        fresh, stale = min(times, default=None), dict[str, int]()
+
+        def times() -> Iterator[int]:
+            read = (reading.row.seen_ns for reading in tables)
+            return chain(self._seen_ns.values(), self._device_seen_ns.values(), read)
+
+        fresh, stale = min(times(), default=None), dict[str, int]()
         if fresh is not None and fresh < limit_ns:
-            fresh = min((ns for ns in times if ns >= limit_ns), default=None)
+            fresh = min((ns for ns in times() if ns >= limit_ns), default=None)
             stale = {node: ns for seen_ns in reporters for node, ns in seen_ns.items() if ns < limit_ns}
         self.next_stale_ns = None
         if fresh is not None:

@@ -62,6 +62,16 @@ def test_the_fabrics_here_are_what_the_tests_say() -> None:
     assert [text.count(b"\nSwitch") for text in (WHOLE_TEXT, SMALLER, LONE_LEAF)] == [6, 5, 1]
 
 
+def test_what_a_change_does_not_concern_stays_the_same_object(rig: Rig) -> None:
+    rig.put(lldp("n1", "eth0"), adapter("n1"))
+    before = rig.view.snapshot(T0 + S)
+    rig.put(lldp("n1", "eth1", T0 + S))
+    after = rig.view.snapshot(T0 + 2 * S)
+    assert len(after.lldp["n1"]) == 2
+    assert after.infiniband is before.infiniband
+    assert after.lldp is not before.lldp
+
+
 def test_a_newer_sweep_of_the_same_fabric_takes_the_place_of_the_older(rig: Rig) -> None:
     rig.sweep("n1", WHOLE_TEXT)
     rig.sweep("n2", SMALLER, T0 + S)
