@@ -6,8 +6,8 @@ messages are absolute, so that a message stays the same while nothing changes.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from hyperscout_formats.facts.accelerators import KINDS
@@ -16,6 +16,7 @@ from hyperscout_formats.text.host_list import natural_key
 from hyperscout_runtime.units import rfc3339
 from hyperscout_topology.health import SURE
 from hyperscout_topology.link_changes import mask_of
+from hyperscout_topology.memo import MemoByNode
 from hyperscout_topology.topology import (
     Anomaly,
     Condition,
@@ -88,8 +89,8 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
 
     Anomalies count only against the HyperNode that they name, not against its parents; those below a
     confidence of `SURE` count against none. A node without evidence is down. Linear in hosts and links; links
-    are read only if one has an anomaly. A HyperNode that has these conditions already, since any time, is the
-    same object afterwards.
+    are read only if one has an anomaly. A HyperNode that has these conditions already, since any time, stays
+    as it is.
     """
     by_hypernode: dict[str, list[Anomaly]] = {}
     for anomaly in topology.anomalies:
@@ -101,12 +102,17 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
     down = _below(topology.hypernodes, why_down)
     stale = _below(topology.hypernodes, facts.stale)
     stale_switches = _stale_switches(topology, facts.stale_switches)
-    concerned = by_hypernode.keys() | down.keys() | stale.keys() | stale_switches.keys()
+    concerned = down.keys() | stale.keys() | stale_switches.keys()
+
+    def cabling(h: HyperNode) -> _Cabling:
+        anomalies = by_hypernode.get(h.name, ())
+        classes = tuple([_link_class(x, switches) for x in anomalies])
+        adapters = tuple([end.adapter for x in anomalies for end in (x.subject, x.peer) if end is not None])
+        return _Cabling(h, tuple(anomalies), classes, adapters, totals.get(h.name, _NO_LINKS))
+
+    cablings = {h.name: cabling(h) for h in topology.hypernodes}
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
-        if h.name not in concerned and not facts.failing:
-            return _quiet(len(h.nodes), bool(h.children), h.source, h.confidence)
-        anomalies = by_hypernode.get(h.name, ())
         staleness = _stale(h, stale, facts.stale, stale_switches.get(h.name, {}))
         if staleness.nodes or staleness.switches:
             seen_ns = [facts.stale[n] for n in staleness.nodes]
@@ -117,26 +123,48 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
             also = f"; {staleness.message}" if staleness.status == "True" else ""
             message = _bounded(facts.failing + also)
             staleness = replace(staleness, status="True", reason=INFERENCE_FAILED, message=message)
-        return (
-            _ready(h, down, why_down),
-            _degraded(h, anomalies, switches, totals),
-            _consistent(h.source, h.confidence, anomalies),
-            staleness,
-        )
+        return _ready(h, down, why_down), *_of_cabling(cablings[h.name]), staleness
 
-    def conditioned(h: HyperNode) -> HyperNode:
-        found = conditions(h)
-        same = tuple(map(UNTIMED, found)) == tuple(map(UNTIMED, h.conditions))
-        return h if same else replace(h, conditions=found)
-
-    return replace(topology, hypernodes=tuple(map(conditioned, topology.hypernodes)))
+    if facts.failing:
+        found = [_with(h, conditions(h)) for h in topology.hypernodes]
+    else:
+        quiet = _quiet({name: x for name, x in cablings.items() if name not in concerned})
+        found = [quiet.get(h.name) or _with(h, conditions(h)) for h in topology.hypernodes]
+    return replace(topology, hypernodes=tuple(found))
 
 
-@lru_cache(maxsize=1024)
-def _quiet(nodes: int, has_children: bool, source: str, confidence: float) -> tuple[Condition, ...]:
-    """Return the conditions of a HyperNode of which nothing is down, stale or suspect."""
-    ready = Condition("Ready", "True", _IS_READY[has_children], _ready_nodes(nodes, nodes))
-    return ready, _HEALTHY, _consistent(source, confidence, ()), _FRESH
+class _Cabling(NamedTuple):
+    """What evidence of cables says about a HyperNode. `classes`: of the links of the anomalies. `adapters`:
+    of their ends, which are equal whatever the names of adapters. `totals`: its links by class."""
+
+    hypernode: HyperNode
+    anomalies: tuple[Anomaly, ...]
+    classes: tuple[str, ...]
+    adapters: tuple[str, ...]
+    totals: Mapping[str, int]
+
+
+_NO_LINKS: Mapping[str, int] = {}
+
+
+def _with(h: HyperNode, conditions: tuple[Condition, ...]) -> HyperNode:
+    same = tuple(map(UNTIMED, conditions)) == tuple(map(UNTIMED, h.conditions))
+    return h if same else replace(h, conditions=conditions)
+
+
+def _of_cabling(mine: _Cabling) -> tuple[Condition, Condition]:
+    h = mine.hypernode
+    return _degraded(mine), _consistent(h.source, h.confidence, mine.anomalies)
+
+
+def _with_none_below(name: str, mine: _Cabling) -> HyperNode:
+    """Return a HyperNode of which nothing is down or stale, with its conditions."""
+    h, nodes = mine.hypernode, len(mine.hypernode.nodes)
+    ready = Condition("Ready", "True", _IS_READY[bool(h.children)], _ready_nodes(nodes, nodes))
+    return _with(h, (ready, *_of_cabling(mine), _FRESH))
+
+
+_quiet = MemoByNode(_with_none_below)  # by HyperNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,24 +268,19 @@ def _stale(
     return _FRESH
 
 
-def _degraded(
-    h: HyperNode,
-    anomalies: Sequence[Anomaly],
-    switches: Mapping[str, int],
-    totals: Mapping[tuple[str, str], int],
-) -> Condition:
+def _degraded(mine: _Cabling) -> Condition:
     parts: list[str] = []
     reasons: list[str] = []
-    for kind, reason, word in DEGRADED_REASONS if anomalies else ():
+    for kind, reason, word in DEGRADED_REASONS if mine.anomalies else ():
         groups: dict[str, list[str]] = {}
-        for anomaly in anomalies:
+        for anomaly, link_class in zip(mine.anomalies, mine.classes, strict=True):
             if anomaly.kind == kind:
-                groups.setdefault(_link_class(anomaly, switches), []).append(_detail(anomaly))
+                groups.setdefault(link_class, []).append(_detail(anomaly))
         for link_class, details in sorted(groups.items()):
             reasons.append(reason)
             if kind == "MissingSwitch":
                 head = f"{count(len(details), 'switch')} missing"
-            elif total := totals.get((h.name, link_class), 0):
+            elif total := mine.totals.get(link_class, 0):
                 head = f"{len(details)} of {total} {link_class}s {word}"
             else:
                 head = f"{count(len(details), link_class)} {word}"
@@ -326,7 +349,7 @@ def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
 
 def _link_totals(
     topology: Topology, by_hypernode: Mapping[str, Sequence[Anomaly]], switches: Mapping[str, int]
-) -> dict[tuple[str, str], int]:
+) -> dict[str, dict[str, int]]:
     """Return the number of links by domain and class, links that are down included, for domains with a link
     anomaly. `by_hypernode`: anomalies by HyperNode.
 
@@ -356,13 +379,13 @@ def _link_totals(
         owner = by_switch[far[(level[near] == 0) & (level[far] > 0)]]
         host_links += np.bincount(owner[owner >= 0], minlength=len(names))
 
-    totals = {(name, _UPLINK): int(uplinks[i]) for name, i in index.items()}
-    totals |= {(name, _HOST_LINK): int(host_links[i]) for name, i in index.items()}
+    of_each = zip(names, uplinks.tolist(), host_links.tolist(), strict=True)
+    totals = {name: {_UPLINK: up, _HOST_LINK: down} for name, up, down in of_each}
     present = links_between(table, mine, devices)
     for anomaly in missing:
         # A flapping cable may be in the table while its anomaly is still held.
         if anomaly.hypernode is not None and _ends(anomaly) not in present:
-            totals[anomaly.hypernode, _link_class(anomaly, switches)] += 1
+            totals[anomaly.hypernode][_link_class(anomaly, switches)] += 1
     return totals
 
 

@@ -74,6 +74,16 @@ def test_a_hypernode_with_the_same_conditions_since_any_time_stays_as_it_is() ->
     assert conditions(down, "a")["Ready"].nodes == ("n0",)
 
 
+def test_a_message_has_the_name_of_an_adapter_as_soon_as_it_is_known() -> None:
+    """Ends are equal whatever the name of the adapter."""
+    gone = reported("MissingLink", end("n0", "1"), end("leaf1", "0"))
+    named = replace(gone, subject=replace(gone.subject, adapter="mlx5_0"))
+    assert named == gone
+    for one, text in ((gone, "N0/p1 -> LEAF1/p0"), (named, "N0 mlx5_0/p1 -> LEAF1/p0")):
+        found = with_conditions(replace(BASE, anomalies=(one,)))
+        assert facet(found, "a", "Degraded")[2].endswith(f": {text}, seen by ibnetdiscover")
+
+
 def test_a_healthy_domain_has_all_four_and_nothing_to_say() -> None:
     done = with_conditions(BASE)
     for h in done.hypernodes:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
-from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort
+from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpPort, NvlinkFabric
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer, infer_without_conditions
 from hyperscout_inference.hierarchy.conditions import ConditionFacts
 from hyperscout_inference.hierarchy.fuse import fuse
 from hyperscout_runtime.units import NS
 from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.nvlink import cluster_uuid, dead_link, in_progress, nvl72_tray, wrong_clique
 from hyperscout_topology.memo import Followed
 from hyperscout_topology.objects import to_json
 from hyperscout_topology.topology import Topology
@@ -138,6 +139,22 @@ def all_have_gpus(world: World, host: str, at: int) -> None:
         has_gpus(world, one, at)
 
 
+def are_in_racks(world: World, host: str, at: int) -> None:
+    """All hosts have GPUs in NVLink domains, which are those of their leaves or cross them."""
+    for place, one in enumerate(HOSTS):
+        world.gpus[one] = nvl72_tray(one, cluster_uuid(f"rack-{(place + at % 2) // (2 + at % 4)}"))
+
+
+def is_in_another_rack(world: World, host: str, at: int) -> None:
+    """Its GPUs are in another NVLink domain, or one of them is, or none is in any."""
+    gpus = nvl72_tray(host, cluster_uuid(f"rack-{at % 5}"))
+    world.gpus[host] = (gpus, wrong_clique(gpus, at % 4, 1), in_progress(gpus))[at % 3]
+
+
+def loses_an_nvlink(world: World, host: str, at: int) -> None:
+    world.gpus[host] = dead_link(world.gpus.get(host, ()), at % 4, at % 18)
+
+
 def hears_others(world: World, host: str, at: int) -> None:
     """Its cables lead to the switches of another host, or to a switch with another name or a taken id."""
     ports = world.heard.get(HOSTS[at % len(HOSTS)], ())
@@ -179,6 +196,9 @@ CHANGES: list[Callable[[World, str, int], None]] = [
     is_slow,
     has_gpus,
     all_have_gpus,
+    are_in_racks,
+    is_in_another_rack,
+    loses_an_nvlink,
     hears_others,
     is_renamed,
     leaves,
@@ -187,9 +207,16 @@ CHANGES: list[Callable[[World, str, int], None]] = [
 
 def _elsewhere() -> FabricInputs:
     """The evidence of another cluster, with GPUs, from which every step infers something else."""
+    fabric = NvlinkFabric("completed", cluster_uuid=cluster_uuid("elsewhere"), clique_id=1)
     gpus = {
         host: (
-            Gpu(f"GPU-{i:08x}-0000-0000-0000-00000000000f", "A100", "0000:09:00.0", nearest_nics=("eth0",)),
+            Gpu(
+                f"GPU-{i:08x}-0000-0000-0000-00000000000f",
+                "A100",
+                "0000:09:00.0",
+                nearest_nics=("eth0",),
+                fabric=fabric if i < 3 else None,
+            ),
         )
         for i, host in enumerate(OTHER.hosts)
     }
