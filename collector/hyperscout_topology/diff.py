@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from operator import ne
+from operator import attrgetter, is_, ne
 from typing import Generic, TypeVar
 
 from hyperscout_topology.link_changes import link_changes
 from hyperscout_topology.topology import Adapter, Anomaly, HyperNode, Link, Switch, Topology
 
 T = TypeVar("T")
+_SHAPE = attrgetter("name", "tier", "tier_name", "parent", "children", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,5 @@ def same_members(a: Topology, b: Topology) -> bool:
 
     Conditions and switches are ignored: a condition reports a missing switch at once.
     """
-
-    def shape(h: HyperNode) -> tuple[object, ...]:
-        return (h.name, h.tier, h.tier_name, h.parent, h.children, h.nodes)
-
-    return len(a.hypernodes) == len(b.hypernodes) and all(
-        x is y or shape(x) == shape(y) for x, y in zip(a.hypernodes, b.hypernodes, strict=True)
-    )
+    same = len(a.hypernodes) == len(b.hypernodes) and all(map(is_, a.hypernodes, b.hypernodes))
+    return same or list(map(_SHAPE, a.hypernodes)) == list(map(_SHAPE, b.hypernodes))

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from hyperscout_topology.diff import Diff
@@ -42,11 +43,11 @@ def sharing(new: Topology, before: Topology) -> Topology:
 
 def has_new_fabric(offered: Topology, published: Topology) -> bool:
     """Whether a fabric has links in `offered` and none in `published`, as after a start from HyperNodes."""
-    return not _fabrics(offered) <= _fabrics(published)
+    return not _fabrics(table_of(published.links)) >= _fabrics(table_of(offered.links))
 
 
-def _fabrics(topology: Topology) -> set[str]:
-    table = table_of(topology.links)
+@lru_cache(maxsize=2)  # what is offered is mostly published
+def _fabrics(table: LinkTable) -> set[str]:
     return {table.fabrics[i] for i in np.flatnonzero(np.bincount(table.fabric)).tolist()}
 
 

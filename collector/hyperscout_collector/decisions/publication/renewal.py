@@ -9,9 +9,12 @@ figures are too old.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 
 from hyperscout_topology.figures import MAX_AGE_NS, has_moved, have_moved
 from hyperscout_topology.topology import Anomaly, HyperNode, Tier, Topology, is_measured, undamped
+
+_FIGURES = attrgetter("name", "tier", "tier_name", "source", "confidence", "latency_us", "bandwidth_gbps")
 
 
 def renewed(tree: Topology, offered: Topology, published: Topology | None) -> Topology:
@@ -53,8 +56,14 @@ def _with_figures(h: HyperNode, now: HyperNode, before: HyperNode | None) -> Hyp
     )
 
 
+def _figures(topology: Topology) -> list[tuple[object, ...]]:
+    return list(map(_FIGURES, topology.hypernodes))
+
+
 def is_due(published: Topology, offered: Topology) -> bool:
     """Whether the figures of `offered` differ significantly from those of `published`."""
+    if not (published.tiers or offered.tiers) and _figures(published) == _figures(offered):
+        return False  # nothing was measured
     fresh = renewed(published, offered, published)
     if any(_differs(*pair) for pair in zip(published.hypernodes, fresh.hypernodes, strict=True)):
         return True

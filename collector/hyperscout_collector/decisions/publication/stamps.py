@@ -170,7 +170,8 @@ def placed(anomalies: Iterable[Anomaly], hypernodes: tuple[HyperNode, ...]) -> l
     result = []
     for x in anomalies:
         if x.hypernode is None or x.hypernode in tier:
-            result.append(x if x.hypernode is None else replace(x, tier=tier[x.hypernode]))
+            here = None if x.hypernode is None else tier[x.hypernode]
+            result.append(x if x.hypernode is None or x.tier == here else replace(x, tier=here))
             continue
         places = [h for h in (place(x.subject), place(x.peer)) if h is not None]
         lowest = min(places, key=lambda h: (h.tier, h.name), default=None)
