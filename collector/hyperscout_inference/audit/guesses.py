@@ -49,6 +49,8 @@ def without_guesses(
 def _returned(net: Network) -> set[tuple[str, str | None]]:
     """Return the ports of cables that no sweep shows."""
     guesses = [i for i, sources in enumerate(net.source_sets) if sources == (RETURNED,)]
+    if not guesses:
+        return set()
     rows = np.isin(net.sources, guesses)
     devices = np.concatenate([net.a[rows], net.b[rows]])
     ports = np.concatenate([net.a_port[rows], net.b_port[rows]])

@@ -113,11 +113,13 @@ def compute_ports(cables: HostCables, inputs: FabricInputs, options: InferOption
         ports = Ports(
             cables.host.values, host[cables.shapes], cables.texts.values, cables.interface[cables.shapes]
         )
-        by_gpus = np.zeros(len(host), np.bool_)
-        by_gpus[cables.shapes] = near_gpus(ports, near, gpu_models(inputs.gpus))
-        on_host = cables.host.has(by_gpus)
-        has_near = frozenset(compress(cables.host.values, on_host))
-        counts = may & (by_gpus | ~on_host[host])
+        found = near_gpus(ports, near, gpu_models(inputs.gpus))
+        if found.any():  # else those NICs are of InfiniBand
+            by_gpus = np.zeros(len(host), np.bool_)
+            by_gpus[cables.shapes] = found
+            on_host = cables.host.has(by_gpus)
+            has_near = frozenset(compress(cables.host.values, on_host))
+            counts = may & (by_gpus | ~on_host[host])
     fastest = np.zeros(len(cables.host.values))
     np.maximum.at(fastest, host, np.where(counts, speed, 0.0))
     # A host that no source claims may be anything, such as a management controller.

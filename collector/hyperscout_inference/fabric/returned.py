@@ -333,7 +333,5 @@ def drop_cables_reported_down(
         part.vanished.append(
             Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
         )
-    stay = np.ones(len(part.a), np.bool_)
-    stay[list(drop)] = False
     for column in ("a", "a_port", "b", "b_port", "rate_gbps", "width", "fabric", "sources"):
-        setattr(part, column, getattr(part, column)[stay])
+        setattr(part, column, np.delete(getattr(part, column), list(drop)))

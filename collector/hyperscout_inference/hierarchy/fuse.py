@@ -113,6 +113,8 @@ def _compute_infiniband(
     if not has_near:
         return np.ones(len(part.a), np.bool_), has_near
     compute = nearest | ~with_near[host]
+    if compute.all():  # hosts have no other NICs
+        return np.ones(len(part.a), np.bool_), has_near
     # Switches that only the other NICs of hosts are connected to are not of the compute fabric.
     meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
     for near_end, far_end in ((part.a, part.b), (part.b, part.a)):

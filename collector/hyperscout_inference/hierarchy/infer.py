@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ from hyperscout_inference.measured.measured import measure
 
 _DEFAULT = InferOptions()
 _adapter = partial(tuple.__new__, Adapter)  # `Adapter._make`, without a Python call for each of 100,000
+_PLACE_OF, _ID_OF = attrgetter("tier", "name"), attrgetter("id")
 
 
 def infer(
@@ -151,8 +153,8 @@ def infer_without_conditions(
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     return Topology(
         generation=previous.generation + 1 if previous else 1,
-        hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
-        switches=tuple(sorted(switches, key=lambda s: s.id)),
+        hypernodes=tuple(sorted(hypernodes, key=_PLACE_OF)),
+        switches=tuple(sorted(switches, key=_ID_OF)),
         adapters=_adapters(present.ids, present.hosts, present.host, present.labels, found.adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
@@ -355,12 +357,13 @@ def _links(net: Network) -> Sequence[Link]:
     used[both] = True
     ports = np.flatnonzero(used)
     index = (np.cumsum(used, dtype=np.int32) - 1).take(both)
-    rates = net.rate_gbps.view(np.uint32).astype(np.int64) << 8 | net.width
     # Cables with the same rate follow each other.
-    starts = np.flatnonzero(np.concatenate([[True], rates[1:] != rates[:-1]])[: len(rates)])
-    pairs, pair = distinct_places(rates[starts])
-    gbps = (pairs >> 8).astype(np.uint32).view(np.float32)
-    mbps = np.round(np.where(gbps < MAX_GBPS, gbps, 0).astype(np.float64) * 1000).astype(np.int64)
+    gbps, width = net.rate_gbps, net.width
+    differs = (gbps[1:] != gbps[:-1]) | (width[1:] != width[:-1])
+    starts = np.flatnonzero(np.concatenate([[True], differs])[: len(gbps)])
+    pairs, pair = distinct_places(gbps[starts].view(np.uint32).astype(np.int64) << 8 | width[starts])
+    rates = (pairs >> 8).astype(np.uint32).view(np.float32)
+    mbps = np.round(np.where(rates < MAX_GBPS, rates, 0).astype(np.float64) * 1000).astype(np.int64)
     codes, code = distinct_places(mbps << 8 | (pairs & 0xFF))
     return LinkTable(
         net.ids,
@@ -374,6 +377,6 @@ def _links(net: Network) -> Sequence[Link]:
         index[len(net.a) :],
         net.fabric,
         net.sources,
-        np.repeat(code.astype(np.int32)[pair], np.diff(starts, append=len(rates))),
+        np.repeat(code.astype(np.int32)[pair], np.diff(starts, append=len(net.a))),
         net.notes,
     )
