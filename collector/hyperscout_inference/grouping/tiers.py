@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +61,25 @@ def build_tree(net: Network, past: Past, cluster: frozenset[str] | None) -> Tree
     layers = [Layer(tier_name(1), domain, switches, np.zeros(0, np.int64), first)]
     side_by_side = _add_layers_above(net, level, layers, past, first.count).tolist()
     used = _drop_tiers_that_group_nothing(layers, past.tiers_in_use(domain, cluster))
-    return Tree(level, tuple(used), foreign, side_by_side)
+    return Tree(level, _kept_layers(used), foreign, side_by_side)
+
+
+def _kept_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return the layers of the last tree if these are equal: most changes of cables change no domain."""
+    rows = (
+        (x.name, x.domain, x.switches, x.child, x.grouping.group, x.grouping.items, x.grouping.tie)
+        for x in layers
+    )
+    return _layers(*chain.from_iterable(rows))
+
+
+@memoized
+def _layers(*columns: Any) -> tuple[Layer, ...]:
+    rows = zip(*[iter(columns)] * 7, strict=True)
+    return tuple(
+        Layer(name, domain, switches, child, Grouping(*grouping))
+        for name, domain, switches, child, *grouping in rows
+    )
 
 
 def _foreign(net: Network, on_leaf: Longs, above: Longs) -> list[int]:

@@ -57,7 +57,7 @@ class WithAccelerators:
         return (layer + self.outer, domain)
 
 
-@memoized  # most changes concern neither GPUs nor the wiring of domains
+@memoized  # most changes concern neither GPUs nor domains
 def with_accelerators(
     net: Network,
     layers: tuple[Layer, ...],
@@ -67,7 +67,7 @@ def with_accelerators(
 ) -> WithAccelerators:
     """Return the layers with the accelerator tier as innermost, if there are domains of several hosts.
 
-    `net`: the wiring of `layers`.
+    `net`: the devices and hosts of `layers`; cables do not matter.
     """
     name = past.accelerator_tier()
     if not domains.adapters and name is None:

@@ -37,7 +37,7 @@ from hyperscout_inference.grouping.layer import Layer
 from hyperscout_inference.grouping.opaque import as_published, with_latency
 from hyperscout_inference.grouping.past import former_domains, past_of
 from hyperscout_inference.grouping.tiers import Tree, build_tree
-from hyperscout_inference.grouping.wiring import shaping_cables, wiring
+from hyperscout_inference.grouping.wiring import shaping_cables, wiring, without_cables
 from hyperscout_inference.hierarchy.accelerator_tier import WithAccelerators, with_accelerators
 from hyperscout_inference.hierarchy.conditions import with_conditions
 from hyperscout_inference.hierarchy.cut_off import with_cut_off
@@ -110,7 +110,8 @@ def infer_without_conditions(
         layers = with_latency(net, layers, inputs.pairs, past)
     found = accelerator_domains(inputs.gpus)
     found = replace(found, faults=[*found.faults, *disagreements], managed=frozenset(managed))
-    family = with_accelerators(wires, tuple(layers), found, past, options.cluster_nodes)
+    devices = without_cables(wires)
+    family = with_accelerators(devices, tuple(layers), found, past, options.cluster_nodes)
     layers = list(family.layers)
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     suspicions += [s for s in family.without_gpus if inputs.is_heard(s.subject.name)]
@@ -119,7 +120,7 @@ def infer_without_conditions(
     wanted = np.ones(len(net.hosts), np.bool_)
     if options.cluster_nodes is not None:
         wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
-    names, domains = _domains(wires, tuple(layers), former, wanted)
+    names, domains = _domains(devices, tuple(layers), former, wanted)
     placed = (layers[0].domain >= 0) & wanted
     hypernodes = measured.on(domains, names)
     expected = options.cluster_nodes
