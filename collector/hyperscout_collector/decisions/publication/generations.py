@@ -52,6 +52,7 @@ from hyperscout_collector.decisions.publication.membership import (
 from hyperscout_collector.decisions.publication.renewal import calmed, is_due, renewed
 from hyperscout_collector.decisions.publication.stamps import (
     AnomalyKey,
+    Dated,
     LinkKey,
     by_link,
     flapping_of,
@@ -129,6 +130,7 @@ class Generations:
         self._details = published  # the source of the last details
         before = published or Topology(0)
         self._since = {x.key: x.since_ns or now_ns for x in before.anomalies}
+        self._dated = Dated()
         self._anomalies: Damper[LinkKey, AnomalyKey, Anomaly] = Damper(
             settings.damping,
             by_link(before.anomalies),
@@ -328,7 +330,7 @@ class Generations:
         else:
             wires = replace(wires, tiers=before.tiers)
         shown = ((x, self._anomalies.flapping(link)) for link, _, x in self._anomalies.shown())
-        anomalies = (replace(x, since_ns=self._since[x.key]) for x in with_flapping(shown, offered))
+        anomalies = self._dated(with_flapping(shown, offered), self._since)
         facts = ConditionFacts(
             _reasons(self._absent, self._down),
             {node: seen for node, _, seen in self._stale.shown()},

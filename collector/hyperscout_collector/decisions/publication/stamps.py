@@ -1,7 +1,7 @@
 """Adds to a generation what inference does not provide: lasting times, what flaps, and the HyperNodes of
 anomalies."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
 
@@ -45,6 +45,24 @@ def flapping_of(anomalies: Iterable[Anomaly]) -> dict[LinkKey, Flapping[AnomalyK
                 known = replace(known, gone=known.gone | {x.key}, clears_ns=x.clears_ns)
             found[_link(x)] = known
     return found
+
+
+class Dated:
+    """Sets `since_ns` of anomalies. One that is the same object as last time is so with its time, too."""
+
+    def __init__(self) -> None:
+        self._last: dict[AnomalyKey, tuple[Anomaly, Anomaly]] = {}  # without and with the time
+
+    def __call__(self, anomalies: Iterable[Anomaly], since_ns: Mapping[AnomalyKey, int]) -> list[Anomaly]:
+        found: dict[AnomalyKey, tuple[Anomaly, Anomaly]] = {}
+        for x in anomalies:
+            key = x.key
+            known = self._last.get(key)
+            if known is None or known[0] is not x or known[1].since_ns != since_ns[key]:
+                known = x, replace(x, since_ns=since_ns[key])
+            found[key] = known
+        self._last = found
+        return [dated for _, dated in found.values()]
 
 
 def with_flapping(
