@@ -394,10 +394,5 @@ def _only_accelerators(before: Topology, lost: Loss) -> bool:
 
 
 def _has_content(topology: Topology) -> bool:
-    return bool(
-        topology.hypernodes
-        or topology.switches
-        or topology.links
-        or topology.anomalies
-        or topology.nodes_without_evidence
-    )
+    t = topology
+    return any((t.hypernodes, t.switches, t.links, t.anomalies, t.nodes_without_evidence))
