@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.fabric.adapter_owners import reporters
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_inference.hierarchy import infer
 from hyperscout_sim.fabric import shapes
@@ -228,3 +229,14 @@ def test_no_host_says_that_a_port_of_a_switch_is_down() -> None:
     ports[LIAR] += tuple(replace(x, node_guid=leaf, port=port) for x in down(renamed(ports[LIAR])))
     found = infer(seen(FABRIC, ports, infiniband_at_ns={LIAR: 2}), previous=HONEST)
     assert missing(found) == []
+
+
+def test_all_reporters_of_a_guid_are_found_in_order() -> None:
+    port = own(FABRIC, OWNER)[OWNER][0]
+    shared = replace(port, port_guid=0)
+    found = reporters({"a": (shared,), "b": (port,), "c": (shared,), "d": (shared,)})
+    assert {guid: tuple(nodes) for guid, nodes in found.items()} == {
+        port.node_guid: ("a", "b", "c", "d"),
+        port.port_guid: ("b",),
+        0: ("a", "c", "d"),
+    }
