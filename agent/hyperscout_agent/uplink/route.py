@@ -12,6 +12,7 @@ down: standbys name it until the next one is elected.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
@@ -25,13 +26,12 @@ _TRY_AGAIN = 8  # a hint to an avoided address is followed every eighth time
 _MAX_ADDRESSES = 16
 # Time for a connection: short, since the address may be that of a dead leader. It doubles with each silence
 # of this address, because ten thousand agents that lost one leader connect to the next at once. It is long
-# after a refusal: the machine runs, so a collector that is silent there has too much to do.
+# after the only address refused a connection: a collector that starts there then has too much to do.
 _CONNECT_S = 2.0
 _CONNECT_CAP_S = 10.0
 # The longest delay after a refused connection. No collector listens there, so an attempt costs it nothing,
-# and all agents are back within this time after it listens again. At least half of a delay is waited, so that
-# the agents are spread over this time.
-_REFUSED_CAP_S, _REFUSED_JITTER = 10.0, 0.5
+# and all agents are back within this time after it listens again.
+_REFUSED_CAP_S = 10.0
 
 
 _Number = TypeVar("_Number", int, float)
@@ -46,7 +46,7 @@ class Route:
         self._backoff = backoff
         # Its own: refusals say nothing about the collector that listens later. A connection that this one is
         # too busy to accept would otherwise cost a delay of the longest kind.
-        self._refused = Backoff(backoff.base_s, _REFUSED_CAP_S, rng, _REFUSED_JITTER)
+        self._refused = replace(backoff)
         self._rng = rng
         self._turn = 0
         self._hints = 0  # consecutive attempts that follow a hint
@@ -87,7 +87,7 @@ class Route:
         """
         if silent:
             _put(self._connect_s, self.target, min(2 * self.connect_s, _CONNECT_CAP_S))
-        elif refused:
+        elif refused and (self.target,) == self._targets:
             _put(self._connect_s, self.target, _CONNECT_CAP_S)
         else:
             self._connect_s.pop(self.target, None)
@@ -99,6 +99,7 @@ class Route:
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
+            self._refused.reset()
             if leader in self._avoided:
                 self._avoided[leader] += 1
                 leader = "" if self._avoided[leader] % _TRY_AGAIN else leader
@@ -121,7 +122,8 @@ class Route:
                 return self._rng.uniform(0.5, 1.0) * _HINT_JITTER_S
             return self._rng.uniform(0.0, _STANDBY_CAP_S)
         if refused:
-            return self._refused.next_s()
+            # Half of the longest delay at least: the agents are spread over the time after it listens again.
+            return min(self._refused.next_s(), self._rng.uniform(0.5, 1.0) * _REFUSED_CAP_S)
         self._refused.reset()
         return self._backoff.next_s(at_least_failures=failures)
 

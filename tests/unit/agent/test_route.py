@@ -84,16 +84,27 @@ def test_refused_connections_keep_the_wait_short() -> None:
     assert [tried.failed(refused=True), tried.failed()] == [0.5, 2.0], "and refusals do not hide it"
 
 
-def test_a_connection_may_take_long_where_one_was_refused() -> None:
-    """The machine runs: a collector that has just started there answers ten thousand agents at once."""
-    tried = route("a", "b")
+def test_a_connection_may_take_long_where_the_only_collector_starts() -> None:
+    """It has just begun to listen, and answers ten thousand agents at once."""
+    tried = route("a")
     assert tried.connect_s == 2.0
     tried.failed(refused=True)
-    assert (tried.target, tried.connect_s) == ("b", 2.0), "the other address was not tried yet"
-    tried.failed(silent=True)
-    assert (tried.target, tried.connect_s) == ("a", 10.0)
+    assert tried.connect_s == 10.0
     tried.greeted()
     assert tried.connect_s == 2.0
+    several = route("a", "b")
+    several.failed(refused=True)
+    several.failed(refused=True)
+    assert (several.target, several.connect_s) == ("a", 2.0), "its machine may be dead by now, and b leads"
+
+
+def test_an_answer_of_a_standby_ends_the_delay_after_refusals() -> None:
+    tried = route("a")
+    for _ in range(9):
+        tried.failed(refused=True)
+    for _ in range(3):
+        tried.failed(leader="")
+    assert tried.failed(refused=True) == 0.5
 
 
 def test_agents_are_spread_over_the_time_after_refusals() -> None:
