@@ -270,10 +270,9 @@ class _Judge:
     def _unconfirmed(self, i: int, disputed: _Disputed) -> tuple[_Disputed, tuple[int, ...]]:
         """Return what stays disputed, and the claims that confirm the rest."""
         agreeing = []
-        one = self._compared[i].swept
-        for j in self._of_same_fabric(i):
-            if not len(disputed):
-                break
+        one, others = self._compared[i].swept, self._of_same_fabric(i)
+        # Mostly nothing is disputed. Then no sweep is looked for, which takes milliseconds for each.
+        while len(disputed) and (j := next(others, None)) is not None:
             other, is_partial = self._compared[j].swept, self._claims[j].is_partial
             cables = confirmed_rows(one, other, self._record, disputed.cables, is_partial=is_partial)
             new = confirmed_new(one, other, disputed.new)
