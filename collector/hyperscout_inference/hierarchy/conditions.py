@@ -82,15 +82,18 @@ _CONSISTENT = Condition(
 _FRESH = Condition("Stale", "False", "EvidenceFresh", "evidence is within its limits")
 _IS_READY = {False: "AllNodesReady", True: "ChildrenReady"}  # by whether there are children
 NO_EVIDENCE = "no fabric shows it"  # of a node that is not ready
+_NO_LINKS: Mapping[str, int] = {}
 
 
-def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Topology:
+def with_conditions(
+    topology: Topology, facts: ConditionFacts = NO_FACTS, kept: "KeptConditions | None" = None
+) -> Topology:
     """Return the topology with Ready, Degraded, Consistent and Stale on every HyperNode, in that order.
 
     Anomalies count only against the HyperNode that they name, not against its parents; those below a
     confidence of `SURE` count against none. A node without evidence is down. Linear in hosts and links; links
     are read only if one has an anomaly. A HyperNode that has these conditions already, since any time, stays
-    as it is.
+    as it is. `kept`: of the last topology, and afterwards of this one.
     """
     by_hypernode: dict[str, list[Anomaly]] = {}
     for anomaly in topology.anomalies:
@@ -128,23 +131,21 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
     if facts.failing:
         found = [_with(h, conditions(h)) for h in topology.hypernodes]
     else:
-        quiet = _quiet({name: x for name, x in cablings.items() if name not in concerned})
+        others = {name: x for name, x in cablings.items() if name not in concerned}
+        quiet = (kept or kept_conditions())(others)
         found = [quiet.get(h.name) or _with(h, conditions(h)) for h in topology.hypernodes]
     return replace(topology, hypernodes=tuple(found))
 
 
 class _Cabling(NamedTuple):
     """What evidence of cables says about a HyperNode. `classes`: of the links of the anomalies. `adapters`:
-    of their ends, which are equal whatever the names of adapters. `totals`: its links by class."""
+    the names of adapters at their ends, because two ends are equal without them. `totals`: links by class."""
 
     hypernode: HyperNode
     anomalies: tuple[Anomaly, ...]
     classes: tuple[str, ...]
     adapters: tuple[str, ...]
     totals: Mapping[str, int]
-
-
-_NO_LINKS: Mapping[str, int] = {}
 
 
 def _with(h: HyperNode, conditions: tuple[Condition, ...]) -> HyperNode:
@@ -157,14 +158,18 @@ def _of_cabling(mine: _Cabling) -> tuple[Condition, Condition]:
     return _degraded(mine), _consistent(h.source, h.confidence, mine.anomalies)
 
 
-def _with_none_below(name: str, mine: _Cabling) -> HyperNode:
+KeptConditions = MemoByNode[_Cabling, HyperNode]  # by HyperNode, of those that are not down or stale
+
+
+def kept_conditions() -> KeptConditions:
+    return KeptConditions(_with_quiet_conditions)
+
+
+def _with_quiet_conditions(name: str, mine: _Cabling) -> HyperNode:
     """Return a HyperNode of which nothing is down or stale, with its conditions."""
     h, nodes = mine.hypernode, len(mine.hypernode.nodes)
     ready = Condition("Ready", "True", _IS_READY[bool(h.children)], _ready_nodes(nodes, nodes))
     return _with(h, (ready, *_of_cabling(mine), _FRESH))
-
-
-_quiet = MemoByNode(_with_none_below)  # by HyperNode
 
 
 @dataclass(frozen=True, slots=True)

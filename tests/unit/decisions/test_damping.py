@@ -221,11 +221,9 @@ def flapped(until: int) -> Damper[str, str, str]:
 def test_a_member_is_seen_first_once_until_it_is_forgotten() -> None:
     both, one = frozenset({"a", "b"}), frozenset({"b"})
     first = FirstSeen()
-    assert first.of(both, ["b"]) == {"a"}
-    assert first.of(both, []) == {"b"}
-    assert first.of(one, []) == set()
-    first.forget_gone(["a"])
-    assert first.of(both, []) == set(), "it is still published"
-    assert first.of(one, []) == set()
-    first.forget_gone([])
-    assert first.of(both, []) == {"a"}
+    assert first.of(both, ["b"], []) == {"a"}
+    assert first.of(both, [], []) == {"b"}
+    assert first.of(one, [], both) == set()
+    assert first.of(frozenset(both), [], both) == set(), "it was still published"
+    assert first.of(one, [], one) == set()
+    assert first.of(frozenset(both), [], one) == {"a"}

@@ -242,16 +242,15 @@ class FirstSeen:
         self._seen: set[str] = set()
         self._members, self._unseen = frozenset[str](), frozenset[str]()  # of the last tree
 
-    def of(self, members: frozenset[str], silent: Collection[str]) -> frozenset[str]:
+    def of(
+        self, members: frozenset[str], silent: Collection[str], published: Collection[str]
+    ) -> frozenset[str]:
         """Return the members that evidence shows for the first time. `members`: of the tree, the same object
-        while they stay. `silent`: those without evidence."""
+        while they stay. `silent`: those without evidence. Members that are not `published` either are gone."""
         if members is not self._members:
+            self._seen &= members.union(silent, published)
             self._members, self._unseen = members, members - self._seen
         first = self._unseen.difference(silent)
         self._seen |= first
         self._unseen -= first
         return first
-
-    def forget_gone(self, there: Iterable[str]) -> None:
-        """Forget all names that are neither in the tree of the last call nor `there`."""
-        self._seen &= self._members.union(there)

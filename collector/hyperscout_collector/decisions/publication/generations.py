@@ -21,6 +21,7 @@ from hyperscout_inference.hierarchy.conditions import (
     NO_EVIDENCE,
     NO_FACTS,
     ConditionFacts,
+    kept_conditions,
     with_conditions,
 )
 from hyperscout_runtime.event_log import EventLog
@@ -130,7 +131,7 @@ class Generations:
         self._details = published  # the source of the last details
         before = published or Topology(0)
         self._since = {x.key: x.since_ns or now_ns for x in before.anomalies}
-        self._dated = Dated()
+        self._dated, self._conditions = Dated(), kept_conditions()
         self._anomalies: Damper[LinkKey, AnomalyKey, Anomaly] = Damper(
             settings.damping,
             by_link(before.anomalies),
@@ -279,11 +280,9 @@ class Generations:
     def _see(self, offered: Topology) -> None:
         """The first evidence of a member since the start, or since it was gone, is no flapping: it shows at
         once."""
-        first = self._first.of(nodes_of(offered.hypernodes), offered.nodes_without_evidence)
-        if self._published is not None and first:
-            published = nodes_of(self._published.hypernodes)
-            self._absent.forget(first & published)
-            self._first.forget_gone(published.union(offered.nodes_without_evidence))
+        published = nodes_of(self._published.hypernodes) if self._published is not None else frozenset()
+        first = self._first.of(nodes_of(offered.hypernodes), offered.nodes_without_evidence, published)
+        self._absent.forget(first & published)
 
     # -- output ---------------------------------------------------------------------------------------------
 
@@ -345,6 +344,7 @@ class Generations:
                 nodes_without_evidence=tuple(sorted(node for node, _, _ in self._absent.shown())),
             ),
             facts,
+            self._conditions,
         )
         if before is not None:
             built = sharing(built, before)
