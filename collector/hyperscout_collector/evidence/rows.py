@@ -176,6 +176,7 @@ def row_of(
         raise BadFinding(f"observed_at: {error}") from error
     if abs(observed_ns) >= MAX_TIME_NS:
         raise BadFinding("observed_at: expected a time before the year 2116")
+    fact = _fact(finding, next((x.fact for x in known if isinstance(x.fact, LatencyPort)), None))
     return Row(
         key,
         _rank(finding),
@@ -184,7 +185,7 @@ def row_of(
         received_ns,
         int(finding.outcome),
         finding.reason,
-        _fact(finding, next((x.fact for x in known if isinstance(x.fact, LatencyPort)), None)),
+        next((x.fact for x in known if x.fact == fact), fact),  # the one that the tables of evidence have
         memory_bytes,
     )
 

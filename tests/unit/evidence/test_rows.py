@@ -44,10 +44,11 @@ def row(
 def test_rows_share_what_is_the_same_in_them() -> None:
     """A large cluster has hundreds of thousands of rows."""
     first = row(T0, clock=HOUR)
-    other, same = lldp("n1", "eth1", T0 + HOUR), lldp("n1", "eth0", T0 + S + HOUR)
+    other, same = lldp("n1", "eth1", T0 + HOUR), lldp("n1", "eth0", T0 + S + HOUR, neighbour="leaf-1")
     beside = row_of(other, sent_ns=T0 + HOUR, received_ns=T0)
     later = row_of(same, sent_ns=T0 + S + HOUR, received_ns=T0 + S, known=(first,))
     assert later.key is first.key
+    assert later.fact is first.fact
     assert beside.offset_ns is first.offset_ns is later.offset_ns
 
 
