@@ -1,7 +1,5 @@
 """`hyperscout collector`: the process that receives findings and publishes the hierarchy."""
 
-import logging
-import os
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,11 +42,6 @@ def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> NoReturn:
         settings = load_settings(config, given(flags))
     except SettingsError as error:
         raise BadInputError("; ".join(str(error).splitlines())) from error
-    import asyncio
+    from hyperscout_collector.app.replica.process import run_process
 
-    from hyperscout_collector.app.replica.process import EXIT_S, run
-
-    code = asyncio.run(run(settings, exit_s=EXIT_S))
-    logging.shutdown()
-    # Python would free the evidence of all agents object by object first, and wait for threads that hang.
-    os._exit(code)
+    run_process(settings)

@@ -27,6 +27,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     record("collector", "hyperscout_collector.app.replica.process")
 
     def leave(code: int) -> NoReturn:
+        found["exit"] = code
         raise click.exceptions.Exit(code)
 
     monkeypatch.setattr("os._exit", leave)  # the end of the collector's process
@@ -41,7 +42,7 @@ def test_collector_settings_come_from_flags_environment_and_file(
     monkeypatch.setenv("HYPERSCOUT_COLLECTOR_SETTLE_S", "5")
     monkeypatch.setenv("HYPERSCOUT_COLLECTOR_HOLD_S", "6")
     flags = ["--hold-s", "7", "--no-reflection", "--expected-nodes", "a", "--expected-nodes", "b"]
-    assert run("collector", "--config", config, *flags).code == 5
+    assert run("collector", "--config", config, *flags).code == ran["exit"] == 5
     settings = ran["collector"]
     assert (settings.listen, settings.settle_s, settings.hold_s) == ("127.0.0.1:1", 5.0, 7.0)
     assert settings.reflection is False

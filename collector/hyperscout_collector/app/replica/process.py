@@ -18,7 +18,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 from hyperscout_runtime.bounded_executor import BoundedExecutor
 from hyperscout_runtime.clock import Clock
@@ -51,11 +51,19 @@ from hyperscout_collector.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
 
-EXIT_S = 28.0  # more than the stop of all components takes, less than the grace period of the chart's pod
+_EXIT_S = 28.0  # more than the stop of all components takes, less than the grace period of the chart's pod
 
 # Arguments of `gc.set_threshold`; Python's are 700, 10, 10. The evidence of 10,000 agents is millions of
 # objects without cycles, and every thread waits while the cyclic garbage collector traverses them.
 _GC_THRESHOLDS = 50_000, 20, 20
+
+
+def run_process(settings: CollectorSettings) -> NoReturn:
+    """Run until SIGTERM or SIGINT, and end the process."""
+    code = asyncio.run(run(settings, exit_s=_EXIT_S))
+    logging.shutdown()
+    # Python would free the evidence of all agents object by object first, and wait for threads that hang.
+    os._exit(code)
 
 
 async def run(settings: CollectorSettings, *, exit_s: float | None = None) -> int:
