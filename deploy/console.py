@@ -43,7 +43,7 @@ _MASKS = [
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", "TIME"),
         (r"(?:\b\d{1,3}(?:\.\d{1,3}){3}|\blocalhost|\[[0-9a-f:]+\]):\d+\b", "ADDRESS"),
         (r"\b([Gg]eneration\"?[ :=]+)\d+\b", r"\1N"),
-        (r"\b(Findings: +)\d+\b", r"\1N"),  # each agent that ever swept has one more
+        (r"\b(Findings: +)\d+\b", r"\1N"),  # an agent that ever swept keeps one for each port
         (r"(?<![\w.:-])(?:\d+(?:\.\d+)? ?[smhdw])+\b", "DURATION"),
         (r"\bnode-\d+( +\S+ +DURATION +DURATION)\b", r"NODE\1"),  # the agent that has the lease of a sweep
         (r" +", " "),

@@ -115,7 +115,7 @@ def unnamed_hosts(topology: Topology) -> tuple[str, ...]:
 @memoized  # an output asks for them several times
 def _unnamed_hosts(hypernodes: Sequence[HyperNode], adapters: Sequence[Adapter]) -> tuple[str, ...]:
     leaves = (h.nodes for h in hypernodes if not h.children)
-    mixed = (nodes for nodes in leaves if _GUID_LENGTH in map(len, nodes))  # few domains are: a fast test
+    mixed = (nodes for nodes in leaves if _GUID_LENGTH in map(len, nodes))  # a fast test
     found = {n for nodes in mixed for n in nodes if len(n) == _GUID_LENGTH and _GUID.fullmatch(n)}
     if found and adapters:
         found &= {a.node for a in adapters if a.node == a.id}

@@ -44,8 +44,8 @@ class Route:
         self.target = targets[0]
         self._targets = tuple(targets)
         self._backoff = backoff
-        # Its own: refusals say nothing about the collector that listens later. A connection that this one is
-        # too busy to accept would otherwise cost a delay of the longest kind.
+        # A back-off for refusals alone: they say nothing about the collector that listens later. If that one
+        # is too busy to accept a connection in time, the delay is not one of the longest.
         self._refused = replace(backoff)
         self._rng = rng
         self._turn = 0
@@ -95,7 +95,7 @@ class Route:
             _put(self._avoided, self.target, 0)
         elif leader is not None:
             self._avoided.pop(self.target, None)  # it runs again
-        is_refused = leader is None and not silent
+        failed_fast = leader is None and not silent
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
@@ -117,12 +117,12 @@ class Route:
             self._soon -= 1
             if left:
                 return self._rng.uniform(0.0, _HINT_JITTER_S)
-            if is_refused and self._soon > len(self._targets):
+            if failed_fast and self._soon > len(self._targets):
                 # A refused connection costs little. A replica refuses them for a moment as it begins to lead.
                 return self._rng.uniform(0.5, 1.0) * _HINT_JITTER_S
             return self._rng.uniform(0.0, _STANDBY_CAP_S)
         if refused:
-            # Half of the longest delay at least: the agents are spread over the time after it listens again.
+            # The limit itself is drawn, so that agents do not return together after it listens again.
             return min(self._refused.next_s(), self._rng.uniform(0.5, 1.0) * _REFUSED_CAP_S)
         self._refused.reset()
         return self._backoff.next_s(at_least_failures=failures)

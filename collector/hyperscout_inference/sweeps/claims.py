@@ -190,7 +190,7 @@ class _Judge:
         if compared.known and not is_known and not (claim.is_partial and not disputed):
             return self._provisional(i, disputed)
         is_new = not compared.known and not claim.is_partial and len(claim.sweep.device) > 0
-        is_first = is_new and not tuple(self._showing_all_of(i))
+        is_first = is_new and next(self._showing_all_of(i), None) is None
         disputed, agreeing = self._unconfirmed(i, disputed)
         if not len(disputed):
             others = len(self._other_kinds[i])

@@ -176,6 +176,17 @@ def test_a_host_that_only_a_guid_identifies_is_no_slurm_node(
     assert not is_empty(leaves((GUID,)), SlurmOptions(unnamed=True))
 
 
+@pytest.mark.parametrize("unnamed", [False, True])
+@pytest.mark.parametrize(
+    "names", [(), (GUID,), ("ALL",), ("a b",), (GUID, "a b"), (GUID, "n1"), ("n1", "n2")]
+)
+def test_what_is_empty_has_no_block(names: tuple[str, ...], *, unnamed: bool) -> None:
+    """The exit code and the file are about the same hosts."""
+    topology, options = leaves(names), SlurmOptions(unnamed=unnamed)
+    blocks = text(slurm_block(topology, options)).count("BlockName=")
+    assert is_empty(topology, options) == (not blocks)
+
+
 def test_a_host_whose_name_is_sixteen_hexadecimal_digits_stays() -> None:
     topology = replace(leaves((GUID, "n1")), adapters=(Adapter("a1", GUID, ""),))
     assert unnamed_hosts(topology) == ()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.decisions.publication.stamps import by_link, placed, stamped
+from hyperscout_collector.decisions.publication.stamps import Dated, by_link, placed, stamped
 from hyperscout_topology.topology import Anomaly, Condition, Endpoint
 
 from .trees import leaves_of, lost_uplink, tree
@@ -49,6 +49,19 @@ def test_a_hypernode_that_stays_equal_is_the_same_object() -> None:
     first, second = stamped([told, fewer], before, NOW)
     assert [(c.message, c.since_ns) for c in first.conditions] == [("1 of 2", BEFORE), ("", BEFORE)]
     assert second == replace(past[1], switches=())
+
+
+def test_an_anomaly_that_is_the_same_object_stays_so_with_its_time() -> None:
+    dated, one, other = Dated(), lost_uplink(1), lost_uplink(2)
+    times = {one.key: BEFORE, other.key: NOW}
+    first = dated([one, other], times)
+    assert [x.since_ns for x in first] == [BEFORE, NOW]
+    second = dated([other, one], times)
+    assert [x is y for x, y in zip(second, reversed(first), strict=True)] == [True, True]
+    (later,) = dated([one], {one.key: LATER})
+    assert later == replace(one, since_ns=LATER)
+    told = replace(one, message="another text")
+    assert dated([told], {one.key: LATER}) == [replace(told, since_ns=LATER)]
 
 
 def test_anomalies_of_one_link_go_together_whichever_end_is_named_first() -> None:

@@ -246,7 +246,7 @@ class FirstSeen:
         self, members: frozenset[str], silent: Collection[str], published: Collection[str]
     ) -> frozenset[str]:
         """Return the members that evidence shows for the first time. `members`: of the tree, the same object
-        while they stay. `silent`: those without evidence. Members that are not `published` either are gone."""
+        while they stay. `silent`: those without evidence. A member that is not `published` either is gone."""
         if members is not self._members:
             self._seen &= members.union(silent, published)
             self._members, self._unseen = members, members - self._seen

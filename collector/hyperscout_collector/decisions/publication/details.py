@@ -43,12 +43,12 @@ def sharing(new: Topology, before: Topology) -> Topology:
 
 def has_new_fabric(offered: Topology, published: Topology) -> bool:
     """Whether a fabric has links in `offered` and none in `published`, as after a start from HyperNodes."""
-    return not _fabrics(table_of(published.links)) >= _fabrics(table_of(offered.links))
+    return not _fabrics(table_of(offered.links)) <= _fabrics(table_of(published.links))
 
 
-@lru_cache(maxsize=2)  # what is offered is mostly published
-def _fabrics(table: LinkTable) -> set[str]:
-    return {table.fabrics[i] for i in np.flatnonzero(np.bincount(table.fabric)).tolist()}
+@lru_cache(maxsize=2)  # of what is offered and of what is published: tables are compared by identity
+def _fabrics(table: LinkTable) -> frozenset[str]:
+    return frozenset(table.fabrics[i] for i in np.flatnonzero(np.bincount(table.fabric)).tolist())
 
 
 def with_waiting(

@@ -63,7 +63,7 @@ def _figures(topology: Topology) -> list[tuple[object, ...]]:
 def is_due(published: Topology, offered: Topology) -> bool:
     """Whether the figures of `offered` differ significantly from those of `published`."""
     if not (published.tiers or offered.tiers) and _figures(published) == _figures(offered):
-        return False  # nothing was measured
+        return False  # a fast test: mostly no figure has changed
     fresh = renewed(published, offered, published)
     if any(_differs(*pair) for pair in zip(published.hypernodes, fresh.hypernodes, strict=True)):
         return True

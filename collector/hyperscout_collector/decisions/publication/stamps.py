@@ -48,7 +48,8 @@ def flapping_of(anomalies: Iterable[Anomaly]) -> dict[LinkKey, Flapping[AnomalyK
 
 
 class Dated:
-    """Sets `since_ns` of anomalies. One that is the same object as last time is so with its time, too."""
+    """Sets `since_ns` of anomalies, of which none has the key of another. Of an anomaly that is the same
+    object as last time, the result is the same object, too."""
 
     def __init__(self) -> None:
         self._last: dict[AnomalyKey, tuple[Anomaly, Anomaly]] = {}  # without and with the time
@@ -188,8 +189,8 @@ def placed(anomalies: Iterable[Anomaly], hypernodes: tuple[HyperNode, ...]) -> l
     result = []
     for x in anomalies:
         if x.hypernode is None or x.hypernode in tier:
-            here = None if x.hypernode is None else tier[x.hypernode]
-            result.append(x if x.hypernode is None or x.tier == here else replace(x, tier=here))
+            here = x.tier if x.hypernode is None else tier[x.hypernode]
+            result.append(x if x.tier == here else replace(x, tier=here))
             continue
         places = [h for h in (place(x.subject), place(x.peer)) if h is not None]
         lowest = min(places, key=lambda h: (h.tier, h.name), default=None)
