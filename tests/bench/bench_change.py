@@ -50,6 +50,7 @@ SIZES = (1000, 4000, 8000)
 CHANGES, EVERY_S = 30, 1.0
 STRIDE = 37  # changed hosts are far from each other
 IN_DOMAIN = 16  # hosts of an NVLink domain
+LEAST = 50
 PLACES = {
     "MainThread": "event loop",
     "inference_0": "inference",
@@ -236,13 +237,20 @@ async def measured(agents: int, folder: Path, *, gpus: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--gpus", action="store_true")
-    parser.add_argument("agents", type=int, nargs="*", default=SIZES)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpus", action="store_true", help="each host has four GPUs")
+    parser.add_argument(
+        "agents", type=int, nargs="*", default=SIZES, help="sizes; default: 1000 4000 8000; a minute for each"
+    )
     args = parser.parse_args()
+    if min(args.agents) < LEAST:
+        parser.error(f"at least {LEAST} agents: one host sweeps each rail, and others change")
     logging.getLogger().setLevel(logging.ERROR)
     gc.set_threshold(50_000, 20, 20)
     for agents in args.agents:
+        print(f"{agents} agents: {CHANGES} changes, one each {EVERY_S:g} s ...", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(measured(agents, Path(folder), gpus=args.gpus))
 

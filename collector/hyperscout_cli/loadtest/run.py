@@ -237,8 +237,10 @@ async def _rest_load(load: Load, steady_s: float, say: Callable[[str], None]) ->
     """
     if load.collector_pid is None:
         return None
-    say(f"measuring the collector at rest for {rest_s(load.settings):g} s ...")
+    wait_s = max(0.0, steady_s - time.monotonic())
+    say(f"waiting {wait_s:.0f} s, until all agents have been connected for one interval ...")
     await idle(load, steady_s)
+    say(f"measuring the collector at rest for {rest_s(load.settings):g} s ...")
     before, began_s = cpu_s(load.collector_pid), time.monotonic()
     await idle(load, began_s + rest_s(load.settings))
     return (cpu_s(load.collector_pid) - before) / (time.monotonic() - began_s)

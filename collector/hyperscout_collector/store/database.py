@@ -294,7 +294,7 @@ def _locked(path: Path) -> int:
         found = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
-            f"{path}: {error.strerror}: let the collector write the folder, or choose another data folder"
+            f"{path.parent}: {error.strerror}: let the collector write this folder, or set another `data_dir`"
         ) from error
     try:
         fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)

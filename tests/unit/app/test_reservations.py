@@ -195,7 +195,7 @@ def test_a_newer_file_or_none_at_all_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="format 9, this collector reads format 1"):
         opened(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="let the collector write the folder"):
+    with pytest.raises(StoreError, match="file: File exists: let the collector write this folder"):
         opened(tmp_path / "file")
 
 
