@@ -53,7 +53,8 @@ class World:
         """Judge the sweeps, and publish what is inferred from what counts of them."""
         found = judge_sweeps(*self.arguments())
         counted = [one for one in found if one.counts != "nothing"]
-        inputs = FabricInputs(seen(counted), infiniband=self.ports, infiniband_at_ns=dict.fromkeys(HOSTS, 99))
+        ports = {**self.ports}  # evidence never changes after it was passed
+        inputs = FabricInputs(seen(counted), infiniband=ports, infiniband_at_ns=dict.fromkeys(HOSTS, 99))
         self.published = infer(inputs, OPTIONS, self.published)
         return found
 
