@@ -173,7 +173,7 @@ def test_a_newer_format_is_left_alone(store: SqliteStore) -> None:
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="file: File exists: let the collector write this folder, or set another `data_dir`"):
+    with pytest.raises(StoreError, match=r"file: File exists: .*, or set another `data_dir`"):
         SqliteStore(tmp_path / "file" / "evidence.db")
 
 
