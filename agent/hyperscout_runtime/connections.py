@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import socket
 from collections import Counter
 from collections.abc import Callable, Hashable
 
@@ -39,8 +40,6 @@ def why_not_listening(setting: str, host: str, port: int, error: OSError | None)
 
 def bind_error(host: str, port: int) -> OSError | None:
     """Try the address, for servers that do not tell why they cannot listen. None = it can be used."""
-    import socket  # not above: many commands need only the default ports, and it takes 3 ms
-
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as tried:

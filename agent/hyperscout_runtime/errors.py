@@ -1,5 +1,6 @@
 """Formats exceptions as text for a status, a condition or an Event, and chooses levels of log lines."""
 
+import logging
 from collections.abc import Iterable
 
 _MAX_CHARS = 200
@@ -56,6 +57,4 @@ def failure_level(for_s: float, *, is_expected: bool) -> int:
     `is_expected`: a start, a rolling update or a change of the leader causes this. It is a warning if it
     lasts for a minute.
     """
-    import logging  # not above: most commands log nothing, and it takes 3 ms
-
     return logging.INFO if is_expected and for_s < _CALM_S else logging.WARNING

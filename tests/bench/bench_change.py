@@ -50,7 +50,7 @@ SIZES = (1000, 4000, 8000)
 CHANGES, EVERY_S = 30, 1.0
 STRIDE = 37  # changed hosts are far from each other
 IN_DOMAIN = 16  # hosts of an NVLink domain
-LEAST = 50
+LEAST = 50  # agents
 PLACES = {
     "MainThread": "event loop",
     "inference_0": "inference",

@@ -79,15 +79,10 @@ def reporters(infiniband: Mapping[str, Iterable[InfinibandPort]]) -> Mapping[int
 
 @memoized
 def _reporters(reported: Mapping[str, tuple[tuple[int, str], ...]]) -> Mapping[int, Sequence[str]]:
-    found: dict[int, tuple[str] | list[str]] = {}
+    found: dict[int, list[str]] = {}
     for node, guids in reported.items():
-        alone = (node,)  # one for all GUIDs of a node
         for guid, _ in guids:
-            others = found.setdefault(guid, alone)
-            if isinstance(others, list):
-                others.append(node)
-            elif others is not alone:
-                found[guid] = [*others, node]
+            found.setdefault(guid, []).append(node)
     return found
 
 

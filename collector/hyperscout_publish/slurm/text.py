@@ -99,9 +99,7 @@ def slurm_yaml(topology: Topology, options: SlurmOptions = DEFAULTS) -> Iterator
 
 def is_empty(topology: Topology, options: SlurmOptions = DEFAULTS) -> bool:
     """Return whether these files would contain no node of the hierarchy."""
-    out = frozenset(() if options.unnamed else unnamed_hosts(topology))
-    nodes = chain.from_iterable(h.nodes for h in topology.hypernodes if not h.children)
-    return not any(is_slurm_name(node) and node not in out for node in nodes)
+    return not _blocks(writable(topology, options)[0], ())
 
 
 def writable(topology: Topology, options: SlurmOptions) -> tuple[Topology, list[str]]:
