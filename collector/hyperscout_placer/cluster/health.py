@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from hyperscout_topology.health import DEGRADING, SURE, is_of_a_link, nodes_of
 from hyperscout_topology.link_changes import table_of
-from hyperscout_topology.memo import memoized, nodes_of_adapters
+from hyperscout_topology.memo import memoized, nodes_of_adapters, positions
 from hyperscout_topology.topology import Anomaly, Topology
 
 _Ends = frozenset[tuple[str, str | None]]
@@ -121,9 +121,6 @@ def _links_of_a_switch(topology: Topology, domains: Iterable[str]) -> dict[str, 
         seen.update(h.switches)
     table = table_of(topology.links)
     links = np.bincount(np.concatenate([table.a, table.b]), minlength=len(table.devices))
-    chosen = {s for switches in of.values() for s in switches}
-    count = {device: int(links[i]) for i, device in enumerate(table.devices) if device in chosen}
-    return {
-        name: max(1, round(float(np.median([count.get(s, 0) for s in switches])))) if switches else 1
-        for name, switches in of.items()
-    }
+    at = positions(table.devices)
+    counts = {name: [links[at[s]] if s in at else 0 for s in mine] for name, mine in of.items()}
+    return {name: max(1, round(float(np.median(found)))) if found else 1 for name, found in counts.items()}

@@ -11,7 +11,7 @@ from hyperscout_collector.serve.fanout import hub as hub_module
 from hyperscout_collector.serve.fanout.channel import Channel, Form, TooSlowError, WatchEndedError
 from hyperscout_collector.serve.fanout.hub import MAX_DELTAS, Hub
 from hyperscout_topology.diff import Diff
-from hyperscout_topology.topology import Topology
+from hyperscout_topology.topology import Link, Topology
 from support.topologies import two_leaves
 from support.waiting import TIMEOUT_S, until
 
@@ -213,9 +213,9 @@ async def test_each_answer_is_encoded_once() -> None:
     assert current.get_response(True) != current.get_response(False)
 
 
-@pytest.mark.parametrize(("nodes", "in_thread"), [(0, False), (1000, True)])
+@pytest.mark.parametrize(("nodes", "links", "in_thread"), [(0, 9, False), (1000, 0, True), (0, 9000, True)])
 async def test_the_problems_of_each_large_generation_are_found_in_a_thread(
-    monkeypatch: pytest.MonkeyPatch, nodes: int, in_thread: bool
+    monkeypatch: pytest.MonkeyPatch, nodes: int, links: int, in_thread: bool
 ) -> None:
     threads: list[threading.Thread] = []
 
@@ -225,9 +225,10 @@ async def test_the_problems_of_each_large_generation_are_found_in_a_thread(
 
     monkeypatch.setattr(hub_module, "topology_problems", problems)
     names = tuple(f"node-{i}" for i in range(nodes))
-    hub = await Hub.opened(replace(generation(1), nodes_without_evidence=names))
+    cables = tuple(Link(f"node-{i}", "1", "leaf", str(i), "ethernet", ("lldp",)) for i in range(links))
+    hub = await Hub.opened(replace(generation(1), nodes_without_evidence=names, links=cables))
     assert hub.current.wrong == ()
-    await hub.publish(replace(generation(2), nodes_without_evidence=names))
+    await hub.publish(replace(generation(2), nodes_without_evidence=names, links=cables))
     assert hub.current.wrong == ()
     assert len(threads) == 2
     assert all((thread is not threading.main_thread()) == in_thread for thread in threads)

@@ -22,7 +22,9 @@ _log = logging.getLogger(__name__)
 
 MAX_DELTAS = 64  # that a slow reader may lag behind
 _MAX_BYTES = 64 * 1024 * 1024
-_MANY_PARTS = 500  # HyperNodes and named nodes; the problems of fewer take less time than a change of threads
+# The problems of fewer take about as long as a change of threads, or less.
+_MANY_PARTS = 500  # HyperNodes and named nodes
+_MANY_LINKS = 5_000  # which are looked at where there are several roots
 
 
 class Generation:
@@ -37,13 +39,13 @@ class Generation:
     def wrong(self) -> tuple[str, ...]:
         """The result of `problems.topology_problems`.
 
-        It takes up to tens of ms, so `Hub` computes it in a thread if the topology is large.
+        It takes up to tens of ms, so `Hub` finds it in a thread if the topology is large.
         """
         return tuple(topology_problems(self.topology))
 
     @cached_property
     def tree_gaps(self) -> tuple[str, ...]:
-        """The result of `gaps.gap_lines`. It takes as long as `wrong`."""
+        """The result of `gaps.gap_lines`. It takes as long as `wrong`, of which it is a part."""
         return gap_lines(self.topology)
 
     def get_response(self, omit_links: bool) -> bytes:
@@ -104,7 +106,8 @@ class Hub(Publisher):
 
     async def _prepare(self, generation: Generation) -> None:
         topology = generation.topology
-        if len(topology.hypernodes) + len(topology.nodes_without_evidence) < _MANY_PARTS:
+        parts = len(topology.hypernodes) + len(topology.nodes_without_evidence)
+        if parts < _MANY_PARTS and len(topology.links) < _MANY_LINKS:
             _ = generation.wrong, generation.tree_gaps
         else:
             await self._compute(lambda: (generation.wrong, generation.tree_gaps))
