@@ -7,9 +7,14 @@ ValueError for a size below 1.
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Final
+
+from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT
 
 from hyperscout_sim.fabric.build import Builder, host_names, numbers, runs, whole
 from hyperscout_sim.fabric.fabric import SimFabric, Truth
+
+_MAX_UNITS: Final = MAX_PORT - 2  # of a pod: a spine has a port for each unit, and two to its core
 
 
 def clos2(
@@ -121,12 +126,14 @@ def rail_optimised(
 def cluster(hosts: int, *, hosts_per_unit: int = 50, pods: int = 1) -> SimFabric:
     """Make a rail-optimised fabric of any number of hosts, with 4 rails and 2 spines for each rail.
 
-    No unit has more than `hosts_per_unit` hosts, and the sizes of units differ by one host at most. Raises
-    ValueError if there are fewer hosts than pods.
+    No unit has more than `hosts_per_unit` hosts, and the sizes of units differ by one host at most. There are
+    more pods than `pods` if a spine had too few ports for the units. Raises ValueError if there are fewer
+    hosts than pods.
     """
     _positive(hosts=hosts, hosts_per_unit=hosts_per_unit, pods=pods)
     if hosts < pods:
         raise ValueError(f"{hosts} hosts for {pods} pods: expected at least one for each")
+    pods = max(pods, -(-hosts // (hosts_per_unit * _MAX_UNITS)))
     units = -(-hosts // (hosts_per_unit * pods))
     size = -(-hosts // (units * pods))
     full = rail_optimised(units, size, 4, 2, pods=pods)

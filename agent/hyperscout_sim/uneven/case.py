@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT
+
 from hyperscout_sim.fabric.fabric import SimFabric, Truth
 from hyperscout_sim.readings.lldp import PLAIN_HOSTS, Hearing
 from hyperscout_sim.uneven.cabling import build
@@ -14,7 +16,6 @@ from hyperscout_sim.uneven.traits import TRAITS
 KINDS: Final = (*TRAITS, "storage fabric", *SHAPES)
 _TRIES: Final = 50
 _MOST_TRAITS: Final = 4
-MAX_PORT: Final = 254  # of an InfiniBand switch: port numbers have 8 bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ docs/inference.md).
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT
+
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimSwitch
 from hyperscout_sim.fabric.planted import NotApplicableError
-from hyperscout_sim.uneven.case import MAX_PORT, Uneven
+from hyperscout_sim.uneven.case import Uneven
 
 WITNESSES = 2
 
