@@ -114,8 +114,8 @@ def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
     rows, _ = unaligned(had, has)
     rows = rows[~are_in(has, had[rows])]
     if len(rows):
-        a, b = _ends(before)
-        rows = rows[~are_in(has, joined_hashes(b[rows], a[rows]))]
+        a, b = _ends(before, rows)
+        rows = rows[~are_in(has, joined_hashes(b, a))]
     return [before[i] for i in rows.tolist()]
 
 
@@ -239,20 +239,19 @@ def _rows(table: LinkTable) -> _Hashes:
     return hashes
 
 
-@lru_cache(maxsize=3)  # each generation is compared with the one before
-def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
-    devices, ports = _of_devices(table.devices), _of(table.ports)
-    if not len(table):
+def _ends(table: LinkTable, rows: npt.NDArray[np.intp]) -> tuple[_Hashes, _Hashes]:
+    if not len(rows):
         return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    devices, ports = _of_devices(table.devices), _of(table.ports)
     return (
-        devices.take(table.a) ^ ports.take(table.a_port),
-        devices.take(table.b) ^ ports.take(table.b_port),
+        devices.take(table.a[rows]) ^ ports.take(table.a_port[rows]),
+        devices.take(table.b[rows]) ^ ports.take(table.b_port[rows]),
     )
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=3)  # each generation is compared with the one before
 def _joined_ends(table: LinkTable) -> _Hashes:
-    return joined_hashes(*_ends(table))
+    return joined_hashes(*_ends(table, np.arange(len(table))))
 
 
 @memoized  # the devices stay where only links change

@@ -58,15 +58,14 @@ def adapter_owners(inputs: FabricInputs, options: InferOptions, previous: Topolo
     return owners
 
 
-def _guids_of(node: str, ports: Iterable[InfinibandPort]) -> tuple[tuple[int, str], ...]:
+def _guids_of(node: str, ports: Iterable[InfinibandPort]) -> dict[int, str]:
     """Return the GUIDs that an agent reports, with the names of their adapters."""
-    found = {
+    return {
         guid: port.device
         for port in ports
         if port.link_layer == "InfiniBand"
         for guid in (port.node_guid, port.port_guid)
     }
-    return tuple(found.items())
 
 
 _reported = MemoByNode(_guids_of)
@@ -78,17 +77,22 @@ def reporters(infiniband: Mapping[str, Iterable[InfinibandPort]]) -> Mapping[int
 
 
 @memoized
-def _reporters(reported: Mapping[str, tuple[tuple[int, str], ...]]) -> Mapping[int, Sequence[str]]:
+def _reporters(reported: Mapping[str, Mapping[int, str]]) -> Mapping[int, Sequence[str]]:
     found: dict[int, list[str]] = {}
     for node, guids in reported.items():
-        for guid, _ in guids:
-            found.setdefault(guid, []).append(node)
+        alone = [node]  # one list for all GUIDs that no other node reports
+        for guid in guids:
+            others = found.setdefault(guid, alone)
+            if len(others) > 1:
+                others.append(node)
+            elif others is not alone:
+                found[guid] = [*others, node]
     return found
 
 
 @memoized
 def _claimed(
-    reported: Mapping[str, tuple[tuple[int, str], ...]], silent: Collection[str]
+    reported: Mapping[str, Mapping[int, str]], silent: Collection[str]
 ) -> tuple[dict[int, str], dict[int, str], dict[int, set[str]]]:
     """Return the node and the label of each GUID, and the claimants of GUIDs with several.
 
@@ -102,7 +106,7 @@ def _claimed(
         for node in sorted(reported):
             if (node in silent) is not is_silent:
                 continue
-            for guid, device in reported[node]:
+            for guid, device in reported[node].items():
                 first = claimed.get(guid)
                 if first is not None:
                     rivals.setdefault(guid, {first}).add(node)
