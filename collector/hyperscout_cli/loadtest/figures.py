@@ -65,7 +65,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident memory of the collector in MiB: without agents, with all of them, and the peak."""
+    """Resident memory of the collector in MiB: without agents, with all after changes, and the peak."""
 
     empty: float
     with_agents: float

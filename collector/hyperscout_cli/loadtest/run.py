@@ -104,8 +104,8 @@ async def run(
             own.ended.add_done_callback(progress.collector_ended)
             load = replace(load, collector_pid=own.pid)
         states = await start(load)
-        with_agents = rss_mib(own.pid) if own is not None else 0.0
         changes = await _changes(load, say) if settings.changes else None
+        with_agents = rss_mib(own.pid) if own is not None else 0.0
         say("changing all findings ...")
         updates = await _states(load, "renew")
         memory = Memory(empty, with_agents, rss_mib(own.pid, "VmHWM")) if own is not None else None
