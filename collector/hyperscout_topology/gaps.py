@@ -4,7 +4,7 @@ Hosts that only a GUID identifies have no name that a job can use, so Slurm and 
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,19 +40,19 @@ def gap_lines(topology: Topology) -> tuple[str, ...]:
 
 def tree_gaps(topology: Topology) -> TreeGaps:
     """Return the gaps of the published tree. About 10 ms for 100,000 links if there are several roots."""
-    return _tree_gaps(topology.hypernodes, topology.switches, topology.links)
+    return _tree_gaps(topology.links, topology.hypernodes, topology.switches)
 
 
 @memoized  # several answers need them for each generation
 def _tree_gaps(
-    hypernodes: Sequence[HyperNode], switches: Sequence[Switch], all_links: Sequence[Link]
+    all_links: Sequence[Link], hypernodes: Sequence[HyperNode], switches: Sequence[Switch]
 ) -> TreeGaps:
     roots = [h for h in hypernodes if h.parent is None]
     if len(roots) < 2:
         return TreeGaps()
     links = table_of(all_links)
     root_of = {node: h.name for h in roots for node in h.nodes}
-    domains = [(h.switches, root_of[h.nodes[0]]) for h in hypernodes]
+    domains = [(h.switches, root_of[h.nodes[0]]) for h in hypernodes if h.switches]
     at = positions(links.devices)
     levels = {s.id: s.level for s in switches if s.level > 0}
     ranked = mask_of(links, levels.keys())
@@ -90,7 +90,7 @@ def _tree_gaps(
 
 
 def _roots_by_part(
-    domains: Iterable[tuple[Sequence[str], str]], at: Mapping[str, int], part: npt.NDArray[np.int64]
+    domains: Sequence[tuple[Sequence[str], str]], at: Mapping[str, int], part: npt.NDArray[np.int64]
 ) -> dict[int | str, set[str]]:
     """`domains`: the switches of each domain, and its root. `at`: the index of each device in `part`."""
     found: dict[int | str, set[str]] = {}

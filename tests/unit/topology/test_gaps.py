@@ -28,6 +28,16 @@ def test_switches_above_several_roots_are_in_no_tier() -> None:
     assert set(gaps.lines) <= set(topology_problems(APART))
 
 
+def test_gaps_are_found_once_whatever_has_no_cable_or_no_node() -> None:
+    odd = replace(
+        APART,
+        hypernodes=(*APART.hypernodes, hypernode("d3", nodes=(), switches=())),
+        switches=(*APART.switches, Switch("core", "core", 3)),
+    )
+    assert tree_gaps(odd) == tree_gaps(APART)
+    assert tree_gaps(odd) is tree_gaps(replace(odd, generation=2))
+
+
 def test_roots_that_no_cable_joins_are_a_gap_within_a_sweep_only() -> None:
     hosts = tuple(Link(f"a{n}", "1", f"leaf-{n}", "1", "ethernet", ("lldp",)) for n in (1, 2))
     apart = replace(APART, switches=LEAVES, links=hosts)
