@@ -239,9 +239,7 @@ def _rows(table: LinkTable) -> _Hashes:
     return hashes
 
 
-def _ends(table: LinkTable, rows: npt.NDArray[np.intp]) -> tuple[_Hashes, _Hashes]:
-    if not len(rows):
-        return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+def _ends(table: LinkTable, rows: npt.NDArray[np.intp] | slice) -> tuple[_Hashes, _Hashes]:
     devices, ports = _of_devices(table.devices), _of(table.ports)
     return (
         devices.take(table.a[rows]) ^ ports.take(table.a_port[rows]),
@@ -251,7 +249,7 @@ def _ends(table: LinkTable, rows: npt.NDArray[np.intp]) -> tuple[_Hashes, _Hashe
 
 @lru_cache(maxsize=3)  # each generation is compared with the one before
 def _joined_ends(table: LinkTable) -> _Hashes:
-    return joined_hashes(*_ends(table, np.arange(len(table))))
+    return joined_hashes(*_ends(table, slice(None)))
 
 
 @memoized  # the devices stay where only links change

@@ -135,7 +135,7 @@ _read_infiniband = reader(
     InfinibandPort,
     counters=_read_counters,
     rate_gbps=one_number,
-    # Mostly the three GUIDs of a port are one number, and its subnet manager is that of all ports.
+    # Mostly the three GUIDs of a port are equal, and all ports have one subnet manager.
     node_guid=one_number,
     port_guid=one_number,
     system_image_guid=one_number,

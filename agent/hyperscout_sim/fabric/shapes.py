@@ -14,7 +14,7 @@ from hyperscout_formats.infiniband.ibnetdiscover import MAX_PORT
 from hyperscout_sim.fabric.build import Builder, host_names, numbers, runs, whole
 from hyperscout_sim.fabric.fabric import SimFabric, Truth
 
-_MAX_UNITS: Final = MAX_PORT - 2  # of a pod: a spine has a port for each unit, and two to its core
+_MAX_UNITS: Final = MAX_PORT - 2  # of a pod: a spine has a port for each, and two to the core of several pods
 
 
 def clos2(
@@ -127,7 +127,7 @@ def cluster(hosts: int, *, hosts_per_unit: int = 50, pods: int = 1) -> SimFabric
     """Make a rail-optimised fabric of any number of hosts, with 4 rails and 2 spines for each rail.
 
     No unit has more than `hosts_per_unit` hosts, and the sizes of units differ by one host at most. There are
-    more pods than `pods` if a spine had too few ports for the units. Raises ValueError if there are fewer
+    more pods than `pods` if a pod would have more than 252 units. Raises ValueError if there are fewer
     hosts than pods.
     """
     _positive(hosts=hosts, hosts_per_unit=hosts_per_unit, pods=pods)

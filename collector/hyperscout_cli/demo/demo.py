@@ -67,7 +67,7 @@ Examples:
     help="Keep the collector and the agents running after the story, until Ctrl-C.",
 )
 def demo(*, nodes: int, kubeconfig: Path | None, stay: bool) -> int:
-    """Run hyperscout on a simulated cluster with 4 rails and 2 pods; with 64 nodes it takes ten seconds.
+    """Run hyperscout on a simulated cluster with 4 rails and at least 2 pods. 64 nodes take ten seconds.
 
     Starts a collector on a free loopback port and the agents of all nodes, which stream over gRPC.
     Then it cuts a cable and removes a switch, and shows how the conditions change and recover.
@@ -108,7 +108,7 @@ async def _demo(nodes: int, stay: bool, kubeconfig: Path | None) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop)
     fabric = demo_fabric(nodes)
     plural = f"{len(fabric.switches)} switches, {len(fabric.cables)} cables"
-    say(f"simulating {len(fabric.hosts)} nodes with 4 rails in 2 pods: {plural}")
+    say(f"simulating {len(fabric.hosts)} nodes with 4 rails in {len(fabric.truth.tiers[1])} pods: {plural}")
     settings = dict(SETTINGS)
     witness: Witness | None = None
     async with AsyncExitStack() as stack:
@@ -142,7 +142,7 @@ async def _demo(nodes: int, stay: bool, kubeconfig: Path | None) -> int:
 
 
 def demo_fabric(nodes: int) -> SimFabric:
-    """Two pods of units of at most 16 nodes, from 1,700 nodes on of up to 50."""
+    """Two pods or more of units of at most 16 nodes, from 1,700 nodes on of up to 50."""
     return cluster(nodes, hosts_per_unit=max(min(nodes // 4, 16), min(nodes // 100, 50)), pods=2)
 
 

@@ -65,7 +65,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident memory of the collector in MiB: without agents, with all after changes, and the peak."""
+    """Resident memory of the collector in MiB.
+
+    `with_agents`: with all of them, after the changes of links if there are any.
+    """
 
     empty: float
     with_agents: float

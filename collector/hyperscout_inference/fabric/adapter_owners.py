@@ -82,11 +82,11 @@ def _reporters(reported: Mapping[str, Mapping[int, str]]) -> Mapping[int, Sequen
     for node, guids in reported.items():
         alone = [node]  # one list for all GUIDs that no other node reports
         for guid in guids:
-            others = found.setdefault(guid, alone)
-            if len(others) > 1:
-                others.append(node)
-            elif others is not alone:
-                found[guid] = [*others, node]
+            nodes = found.setdefault(guid, alone)
+            if len(nodes) > 1:
+                nodes.append(node)
+            elif nodes is not alone:
+                found[guid] = [*nodes, node]
     return found
 
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from hyperscout_collector.decisions.fabric.lease_state import MAX_PORTS, LeaseSettings
+import pytest
+from hyperscout_collector.decisions.fabric.lease_state import MAX_PORTS, LeaseSettings, remembered
 from hyperscout_collector.decisions.fabric.leases import SweepLeases
 from hyperscout_collector.decisions.fabric.sweep_events import (
     AgentConnected,
@@ -21,6 +22,25 @@ from .fabrics import World
 SETTINGS = LeaseSettings()
 ONE = {(h, 0): "ib" for h in range(4)}
 RAILS = {(h, r): f"rail{r}" for h in range(4) for r in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "expected"),
+    [
+        ({1}, {1, 2}, {1, 2}),
+        ({1, 2}, {2}, {1, 2}),
+        ({1, 2}, {2, 3}, {1, 2, 3}),
+        ({1, 2, 3, 4, 5}, {5}, {5}),
+        ({1, 2, 3, 4}, {5}, {5}),
+    ],
+)
+def test_earlier_sweeps_are_remembered_up_to_four_times_as_many(
+    known: set[int], seen: set[int], expected: set[int]
+) -> None:
+    earlier, new = frozenset(known), frozenset(seen)
+    found = remembered(earlier, new)
+    assert found == expected
+    assert all(found is one for one in (new, earlier) if one == expected), "no second set of megabytes"
 
 
 def world(cables: dict[tuple[int, int], str], settings: LeaseSettings = SETTINGS) -> World:

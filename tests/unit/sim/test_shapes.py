@@ -248,10 +248,11 @@ def test_a_cluster_with_fewer_hosts_than_pods_is_refused_before_it_is_built(
         shapes.cluster(3, pods=4)
 
 
-def test_a_cluster_has_more_pods_where_a_spine_had_too_few_ports() -> None:
-    largest = {n: shapes.cluster(n, hosts_per_unit=1) for n in (252, 253)}
-    assert {n: len(x.truth.tiers[1]) for n, x in largest.items()} == {252: 1, 253: 2}
-    assert all(port <= 254 for x in largest.values() for cable in x.cables for _, port in cable.ends)
+@pytest.mark.parametrize(("hosts", "pods", "highest_port"), [(504, 2, 254), (505, 3, 171)])
+def test_a_pod_has_as_many_units_as_its_spines_have_ports(hosts: int, pods: int, highest_port: int) -> None:
+    fabric = shapes.cluster(hosts, hosts_per_unit=1, pods=2)
+    assert len(fabric.truth.tiers[1]) == pods
+    assert max(port for cable in fabric.cables for _, port in cable.ends) == highest_port
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ class Lease:
 def remembered(known: frozenset[int], seen: frozenset[int]) -> frozenset[int]:
     """Return the GUIDs of earlier whole sweeps with those of a new one. Beyond `_MOST_KNOWN` times as many as
     it has, the earlier ones are forgotten."""
-    # Mostly one has all of the other: with 10,000 hosts a further set takes megabytes.
+    # Mostly one of them contains the other and is returned itself: with 10,000 hosts a set takes megabytes.
     if known <= seen:
         return seen
     both = known if seen <= known else known | seen

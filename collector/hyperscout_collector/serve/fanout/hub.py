@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 MAX_DELTAS = 64  # that a slow reader may lag behind
 _MAX_BYTES = 64 * 1024 * 1024
-# The problems of fewer take about as long as a change of threads, or less.
+# The problems of fewer take a millisecond at most.
 _MANY_PARTS = 500  # HyperNodes and named nodes
 _MANY_LINKS = 5_000  # which are looked at where there are several roots
 
@@ -45,7 +45,7 @@ class Generation:
 
     @cached_property
     def tree_gaps(self) -> tuple[str, ...]:
-        """The result of `gaps.gap_lines`. It takes as long as `wrong`, of which it is a part."""
+        """The result of `gaps.gap_lines`, which `wrong` contains."""
         return gap_lines(self.topology)
 
     def get_response(self, omit_links: bool) -> bytes:
