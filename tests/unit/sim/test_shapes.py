@@ -248,9 +248,9 @@ def test_a_cluster_with_fewer_hosts_than_pods_is_refused_before_it_is_built(
         shapes.cluster(3, pods=4)
 
 
-@pytest.mark.parametrize(("hosts", "pods", "highest_port"), [(504, 2, 254), (505, 3, 171)])
+@pytest.mark.parametrize(("hosts", "pods", "highest_port"), [(1008, 2, 254), (1009, 3, 171)])
 def test_a_pod_has_as_many_units_as_its_spines_have_ports(hosts: int, pods: int, highest_port: int) -> None:
-    fabric = shapes.cluster(hosts, hosts_per_unit=1, pods=2)
+    fabric = shapes.cluster(hosts, hosts_per_unit=2, pods=2)
     assert len(fabric.truth.tiers[1]) == pods
     assert max(port for cable in fabric.cables for _, port in cable.ends) == highest_port
 
