@@ -4,7 +4,7 @@
 
 The load test runs with a collector that publishes HyperNodes, and `kubectl get hypernodes --watch` is its
 watcher. etcd, API server, kwok, collector, kubectl and simulated agents share the machine's cores, so the
-figures are for all of them together.
+figures are for all of them together. It takes five minutes, and needs what `make kube-assets` builds.
 """
 
 import argparse
@@ -131,9 +131,13 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=NODES, help="201 or more (default 10000)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=NODES, help=f"{CHANGES} or more (default 10000)")
     chosen = parser.parse_args()
+    if chosen.nodes < CHANGES:
+        parser.error(f"--nodes: at least {CHANGES}, so that no link changes twice")
     raise_open_files()
     settings = LoadTestSettings(
         chosen.nodes, changes=CHANGES, changes_per_minute=PER_MINUTE, timeout_s=TIMEOUT_S, tls=False

@@ -32,6 +32,7 @@ MOST_AGENTS = 16_000
 STEPS = 5
 CHANGES, PER_MINUTE = 60, 30
 TIMEOUT_S = 900.0
+LEAST = CHANGES << (STEPS - 1)  # of the largest size: no link changes twice
 CAPTION = "one collector, agents in plaintext; dashed lines begin at the smallest size"
 WIDTH, HEIGHT, TOP, BOTTOM = 760, 330, 84, 48
 LEFT, GAP = 62, 60  # before the first panel, and between two
@@ -123,12 +124,18 @@ def drawing(sizes: Sequence[Figures]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--most-agents", type=int, default=MOST_AGENTS, help="largest size (default 16000)")
     parser.add_argument("--save", type=Path, help="write the figures of the load tests to this file, as JSON")
     parser.add_argument("--from", type=Path, dest="saved", help="measure nothing, and draw these figures")
-    parser.add_argument("-o", "--output", type=Path, default=OUTPUT)
+    parser.add_argument(
+        "-o", "--output", type=Path, default=OUTPUT, help="image (default docs/images/scale-growth.svg)"
+    )
     chosen = parser.parse_args()
+    if chosen.most_agents < LEAST:
+        parser.error(f"--most-agents: at least {LEAST}, so that the smallest size has links enough")
     sizes: list[Figures] = []
     if chosen.saved:
         sizes = json.loads(chosen.saved.read_text())
