@@ -15,7 +15,7 @@ _Number = TypeVar("_Number", int, float)
 
 _MAX_COPIES = 16_384  # that are remembered: many texts are of one host
 _MAX_CHARS = 255  # of a remembered text: longer than all texts of LLDP (IEEE 802.1AB-2016, 8.5)
-_MAX_OTHERS = 4096  # lists of texts, and numbers, that are remembered
+_MAX_OTHERS = 4096  # lists of texts, and numbers, that are remembered: ports differ in few of them
 _copy = lru_cache(_MAX_COPIES)(str)
 _copy_of_texts: Callable[[tuple[str, ...]], tuple[str, ...]] = lru_cache(_MAX_OTHERS)(lambda texts: texts)
 

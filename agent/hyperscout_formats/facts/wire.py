@@ -131,14 +131,5 @@ def _read_neighbours(messages: Iterable[finding_pb2.LldpNeighbour]) -> tuple[Lld
 
 _read_lldp = reader(LldpPort, neighbours=_read_neighbours, counters=_read_counters, speed_mbps=one_number)
 _read_device = reader(NodeDevice, numa_nodes=tuple)
-_read_infiniband = reader(
-    InfinibandPort,
-    counters=_read_counters,
-    rate_gbps=one_number,
-    # Mostly the three GUIDs of a port are equal, and all ports have one subnet manager.
-    node_guid=one_number,
-    port_guid=one_number,
-    system_image_guid=one_number,
-    sm_lid=one_number,
-)
+_read_infiniband = reader(InfinibandPort, counters=_read_counters, rate_gbps=one_number)
 _read_switch_port = reader(SwitchPort, neighbours=_read_neighbours, counters=_read_counters)

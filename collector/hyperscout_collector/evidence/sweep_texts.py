@@ -72,8 +72,6 @@ class SweepTexts:
         guids = np.unique(np.concatenate([sweep.port_guid, sweep.guid[sweep.kind == CA]]))
         found = frozenset(guids[guids != 0].tolist())
         with self._lock:
-            # One object while only cables change: with 10,000 hosts a set takes megabytes.
-            found = next((known for known in self._port_guids.values() if known == found), found)
             self._port_guids[sha256] = found
             self._drop_guids()
         return found

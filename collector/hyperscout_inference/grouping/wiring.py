@@ -17,8 +17,6 @@ _OF_CABLES = ("a", "a_port", "b", "b_port", "rate_gbps", "width", "shapes", "fab
 
 def shaping_cables(net: Network) -> Network:
     """Return the network with the cables of the compute fabric alone, without notes on them."""
-    if net.shapes.all():
-        return replace(net, notes={})
     return replace(net, notes={}, **{name: getattr(net, name)[net.shapes] for name in _OF_CABLES})
 
 

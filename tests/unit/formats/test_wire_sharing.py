@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hyperscout.v1 import finding_pb2
 from hyperscout_formats.facts.facts import (
-    InfinibandPort,
     LatencyPort,
     LatencyResult,
     LatencySample,
@@ -13,12 +12,7 @@ from hyperscout_formats.facts.facts import (
     LldpPort,
 )
 from hyperscout_formats.facts.shared_fields import one_number
-from hyperscout_formats.facts.wire import (
-    infiniband_from_proto,
-    infiniband_to_proto,
-    lldp_from_proto,
-    lldp_to_proto,
-)
+from hyperscout_formats.facts.wire import lldp_from_proto, lldp_to_proto
 from hyperscout_formats.facts.wire_measured import (
     gpu_from_proto,
     gpu_to_proto,
@@ -60,18 +54,6 @@ def test_short_texts_are_kept_once(description: str, is_shared: bool) -> None:
     assert a.capabilities is b.capabilities
     assert one.speed_mbps is other.speed_mbps
     assert (a.port_description is b.port_description) is is_shared
-
-
-def test_equal_guids_of_a_port_are_one_number() -> None:
-    guid = 0xB8599F0300FC6DE4
-    port = InfinibandPort(
-        *("mlx5_0", 1, guid, guid, guid, "ACTIVE", "LinkUp", 400.0, 7, 1000), "n1 mlx5_0", "InfiniBand"
-    )
-    sent = infiniband_to_proto(port).SerializeToString()
-    one, other = (infiniband_from_proto(finding_pb2.InfinibandPort.FromString(sent)) for _ in range(2))
-    assert one == other == port
-    assert one.node_guid is one.port_guid is one.system_image_guid
-    assert one.sm_lid is other.sm_lid
 
 
 def test_long_lists_of_texts_are_not_remembered() -> None:

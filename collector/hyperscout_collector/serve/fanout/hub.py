@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 MAX_DELTAS = 64  # that a slow reader may lag behind
 _MAX_BYTES = 64 * 1024 * 1024
-# The problems of fewer take a millisecond at most.
+# The problems of fewer take about a millisecond.
 _MANY_PARTS = 500  # HyperNodes and named nodes
 _MANY_LINKS = 5_000  # which are looked at where there are several roots
 
